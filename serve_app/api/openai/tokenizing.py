@@ -18,6 +18,7 @@ from serve_app.api.openai.encoding import decode, encode_bounded
 from serve_app.api.openai.fields.ignored import IgnoredFields
 from serve_app.api.openai.parsing import check_arguments, check_model, read_fields, read_object
 from serve_app.api.openai.prompts import chat_text
+from serve_app.api.openai.tools.request import check_names
 from serve_app.api.service import RequestLimits
 from serve_app.service_answers import Detokenized, Tokenized
 
@@ -147,4 +148,5 @@ def _chat_text(
         chat_template_kwargs=body.chat_template_kwargs,
         reasoning_effort=body.reasoning_effort,
     )
+    check_names(chat)
     return chat_text(chat, tokenizer, limits, opens_answer=opens, continues=body.continue_final_message)

@@ -93,6 +93,7 @@ def test_a_chat_has_the_tokens_that_it_would_be_answered_by(path: str, asked: di
         ({"reasoning_effort": "huge"}, "reasoning_effort"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
         ({"tools": [{}] * 129}, "tools"),
+        ({"tools": [{"type": "function", "function": {"name": "f" * 65}}]}, "tools[0].function.name"),
     ],
     ids=str,
 )
