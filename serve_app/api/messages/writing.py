@@ -1,4 +1,4 @@
-"""Writing of the Messages API's answers from a chat's chunks, or from its whole choice."""
+"""Writing of the Messages API's answers from a chat's chunks, or from the parts of a whole answer."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b

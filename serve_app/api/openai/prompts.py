@@ -1,7 +1,8 @@
 """The prompts of a parsed request body, in tokens.
 
 Prompts are tokenised as in vLLM: a chat is rendered by the model's template, then tokenised as one text. Text that
-spells a special token, such as ``<|im_end|>``, therefore becomes that token, in message contents too.
+spells a special token, such as ``<|im_end|>``, therefore becomes that token, in message contents too. Unlike there,
+system turns may be joined first (``fields.system_turns``).
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Writing of a Responses answer: events from a chat's chunks, or a document from a chat's message."""
+"""Writing of a Responses answer: events from a chat's chunks, or a document from the parts of a whole answer."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
