@@ -110,8 +110,9 @@ def test_a_process_that_passes_its_deadline_is_killed_and_replaced(pool: Grammar
     assert "within 200 ms" in verdict.needed
     wait_until_whole(pool)
     after = set(pool.pids)
-    (killed,) = before - after
-    assert not Path(f"/proc/{killed}").exists()
+    killed = before - after  # one, or two where a busy machine had the first time out as well
+    assert killed
+    assert not any(Path(f"/proc/{pid}").exists() for pid in killed)
     assert verdict_of(pool.submit(GrammarSource(GrammarKind.REGEX, "b"), LONG_S, "a")).is_valid
 
 
