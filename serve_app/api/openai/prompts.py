@@ -119,7 +119,7 @@ def chat_text(
     chat = with_tools(messages, tools, str(template), limits.tool_format)
     offered: Any = [dict(tool.given) for tool in tools] or None
     with_reasoning(chat, messages)
-    render = partial(
+    render: Any = partial(
         tokenizer.apply_chat_template,
         tools=offered,
         add_generation_prompt=opens_answer,

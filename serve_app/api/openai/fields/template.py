@@ -98,13 +98,13 @@ def _check_values(values: Sequence[object], left: list[int], depth: int) -> None
             _check_values(value, left, depth + 1)
 
 
-def bounded(render: Callable[[], _Rendered]) -> _Rendered:
+def bounded(render: Callable[[], _Rendered], deadline_s: float = RENDERING_DEADLINE_S) -> _Rendered:
     """Return what ``render`` does, if that takes no longer.
 
     The thread looks at its own clock between lines of the template and of what loops for it in Python: nothing is
     raised anywhere else, nor behind the end. Calls of C are not interrupted.
     """
-    due_at_s, left = time.thread_time() + RENDERING_DEADLINE_S, _LOOKS_EVERY
+    due_at_s, left = time.thread_time() + deadline_s, _LOOKS_EVERY
 
     def look() -> None:
         nonlocal left
@@ -130,9 +130,7 @@ def bounded(render: Callable[[], _Rendered]) -> _Rendered:
     try:
         return render()
     except RenderingOverdueError:
-        needed = (
-            f"what the model's chat template renders within {RENDERING_DEADLINE_S:g} s of processor time; send less"
-        )
+        needed = f"what the model's chat template renders within {deadline_s:g} s of processor time; send less"
         raise ParameterError("messages", needed, "more") from None
     finally:
         sys.settrace(earlier)
