@@ -139,8 +139,8 @@ FAULTS = (
     ),
     Fault(
         "a verifier drafts past the last token that the response may take",
-        "room = grant.until_position - len(committed) - 1",
-        "room = leave.tokens",
+        "most = min(grant.tokens, room, grant.until_position - len(committed) - 1)",
+        "most = min(grant.tokens, room)",
         STRETCHES,
     ),
     Fault(
