@@ -51,8 +51,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_model(tmp_path_factory.mktemp("drafter"), tiny_model("llama"))
 
 
-def actor_of(engine: str, folder: Path) -> DrafterActor:
-    text = f"drafters: [{{name: edge, engine: {engine}, model: {folder}, dtype: float32}}]"
+def actor_of(engine: str, folder: Path, stopping: str = "never") -> DrafterActor:
+    stops = f"stopping: {{rule: {stopping}, predictor: null}}"
+    text = f"drafters: [{{name: edge, engine: {engine}, model: {folder}, dtype: float32, {stops}}}]"
     return DrafterActor(drafter_spec(parse_config(text, "test").drafters[0], str(folder)))
 
 
@@ -164,6 +165,12 @@ def test_an_error_of_one_generation_ends_its_drafting_alone(folder: Path, monkey
         await actor.prove()
 
     asyncio.run(within(_WAIT_S, drafted()))
+
+
+@pytest.mark.parametrize("stopping", ["never", "stop_before", "send_and_stop"])
+def test_a_drafter_proves_itself_whatever_stops_its_drafts(folder: Path, stopping: str) -> None:
+    """The tiny model is never sure, so that a draft is stopped before its first token."""
+    asyncio.run(within(_WAIT_S, actor_of("torch", folder, stopping).prove()))
 
 
 def test_a_drafter_that_fails_at_one_after_the_other_is_broken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
