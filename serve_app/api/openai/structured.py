@@ -15,7 +15,8 @@ from outrider.grammar.texts import ANY_OBJECT, nesting
 from outrider.grammar.validating import GrammarKind, GrammarSource, GrammarVerdict
 from serve_app.api.http_errors import MissingFieldError, UnknownFieldError, UnsupportedFieldError
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
-from serve_app.api.openai.tools.request import ANSWER_LINE, either_rules, forced_rules, strict_rules
+from serve_app.api.openai.tools.formats.base import Marks
+from serve_app.api.openai.tools.request import ANSWER_LINE, either_rules, forced_rules, read_tools, strict_rules
 from serve_app.api.service import RequestLimits, StructuredLimits
 
 _FORMATS = "{'type': 'text'}, 'json_object' or 'json_schema' with a json_schema"
@@ -102,12 +103,12 @@ def _by_format(body: CompletionBody | ChatBody, limits: RequestLimits) -> list[_
     found = _format(body)
     if not found or not isinstance(body, ChatBody) or not body.tools:
         return found
-    form, marks, (asked,) = limits.tool_format, {mark.text: mark for mark in limits.tool_marks}, found
-    if forced_rules(body, form, marks) is not None:
-        return []
+    form, (asked,) = limits.tool_format, found
+    if read_tools(body, form) and body.tool_choice not in (None, "auto"):
+        return []  # the rules of a call that must be made are all
     _check_bytes(asked.field, asked.value, limits.structured)
     schema = ANY_OBJECT if asked.kind == "json_object" else _json(_parsed(asked.value))
-    rules = None if schema is None else either_rules(body, form, f"%json {schema}", marks)
+    rules = None if schema is None else either_rules(body, form, f"%json {schema}", _marks(limits))
     if rules is None:
         return found
     return [_GrammarField(asked.field, "grammar", rules, needed=_EITHER_NEEDED, given=asked.value, tools=body.tools)]
@@ -161,12 +162,16 @@ def _by_older_names(body: CompletionBody | ChatBody) -> list[_GrammarField]:
 
 def _by_tools(body: ChatBody, limits: RequestLimits, *, has_form: bool) -> list[_GrammarField]:
     """``has_form``: another field says what all of the answer is, calls included."""
-    form, marks = limits.tool_format, {mark.text: mark for mark in limits.tool_marks}
+    form, marks = limits.tool_format, _marks(limits)
     rules = forced_rules(body, form, marks)
     if rules is not None:
         return [_GrammarField("tool_choice", "grammar", rules, needed=_TOOLS_NEEDED, given=body.tools)]
     rules = None if has_form else strict_rules(body, form, marks)
     return [] if rules is None else [_GrammarField("tools", "grammar", rules, needed=_TOOLS_NEEDED, given=body.tools)]
+
+
+def _marks(limits: RequestLimits) -> Marks:
+    return {mark.text: mark for mark in limits.tool_marks}
 
 
 def _bounded(asked: _GrammarField, structured: StructuredLimits) -> RequestedGrammar:
