@@ -2,11 +2,14 @@
 
 import glob
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from outrider.contracts.errors import OutriderError
+
+_LEFT_BEHIND_S = 3600.0  # since it was last written to
 
 
 class FileNotWrittenError(OutriderError):
@@ -41,9 +44,11 @@ def write_whole(file: Path, text: str) -> None:
 
 
 def _remove_left_behind(file: Path) -> None:
-    """Remove what processes that were killed had written of it: a checkpoint's may be large."""
+    """Remove what processes that were killed had written of it: a checkpoint's may be large.
+
+    Only what is old: a process of another container that writes to the same volume has no pid here.
+    """
     for partial in file.parent.glob(f".{glob.escape(file.name)}.*.partial"):
-        pid = partial.name.split(".")[-2]
-        if pid.isdigit() and not Path("/proc", pid).exists() and Path("/proc", "self").exists():
-            with suppress(OSError):
+        with suppress(OSError):
+            if time.time() - partial.stat().st_mtime > _LEFT_BEHIND_S:
                 partial.unlink()

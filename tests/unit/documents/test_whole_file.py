@@ -1,8 +1,6 @@
 """Files that are there whole or not at all."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,12 +9,11 @@ from outrider.documents.whole_file import FileNotWrittenError, whole_file, write
 
 
 def test_what_a_killed_process_left_behind_is_removed_and_nothing_else(tmp_path: Path) -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    left, others = tmp_path / f".a.json.{ended.pid}.partial", tmp_path / f".b.json.{ended.pid}.partial"
-    under_way = tmp_path / f".a.json.{os.getppid()}.partial"
+    left, others, under_way = (tmp_path / f".{name}.partial" for name in ("a.json.7", "b.json.7", "a.json.8"))
     for file in (left, others, under_way):
         file.write_text("{")
+    for file in (left, others):
+        os.utime(file, (0, 0))
     write_whole(tmp_path / "a.json", "{}")
     assert sorted(tmp_path.iterdir()) == sorted([tmp_path / "a.json", others, under_way])
 
