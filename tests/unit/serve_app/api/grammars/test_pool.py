@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,8 @@ def test_time_is_the_processors_own(process: ValidatorProcess) -> None:
 
 def test_a_process_that_used_up_its_time_ends_by_itself(process: ValidatorProcess) -> None:
     assert process.validate(endless(), 0.2) is Lost.DEADLINE
+    with suppress(ChildProcessError):  # waited for already
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert process.validate(GOOD, LONG_S) is Lost.GONE
 
 
