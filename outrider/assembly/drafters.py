@@ -4,10 +4,11 @@ from dataclasses import replace
 
 from outrider.config.drafters import DrafterGroupConfig, RoundLogConfig
 from outrider.contracts.verifying import AcceptanceRule
+from outrider.drafting.recalibration import OnVerdict
 from outrider.drafting.round_log import LogHeader, RoundLogPlace
 from outrider.drafting.stopping import StopSetting
 from outrider.engines.emulated_speed import EmulatedSpeed, PassTimer, slowed_drafter
-from outrider.engines.kinds import BuiltDrafter, DrafterSpec, OnVerdict
+from outrider.engines.kinds import BuiltDrafter, DrafterSpec
 from outrider.engines.limits import EngineLimits
 from outrider.engines.registry import DRAFTERS
 

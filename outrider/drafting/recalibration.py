@@ -9,12 +9,13 @@ learned from. Tokens behind a rejection were drawn with noise that is used again
 length of a later chain must not depend (``drafting.stops``). Tokens behind a stop were never drawn.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 
 from outrider.contracts.autonomous_runs import may_be_late
 from outrider.contracts.prefix import common_prefix
+from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.acceptance import AcceptancePredictor, ConfidenceLogistic, confidence_logit, sigmoid
 from outrider.drafting.features import DraftFeatures
@@ -129,6 +130,10 @@ class ChainVerdict:
     sent_chain: SentChain  # predictions for its tokens
     accepted: int  # number of tokens accepted
     rejected: bool  # whether the token behind these was rejected; false if it was not tested, or there is none
+
+
+# Called in the engine's thread with the verdict on a chain and its features; must return at once and never raise.
+OnVerdict = Callable[[GenerationId, ChainVerdict], None]
 
 
 def verdict_on(

@@ -1,4 +1,4 @@
-"""Interface of a paged model: one forward pass over a ragged batch, its KV in numbered blocks.
+"""Interface of a paged model: one forward pass over a ragged batch (``segments``), its KV in numbered blocks.
 
 The verifier decides which block holds what; the model only reads and writes blocks. Implementations are ``PagedModel``
 and ``FusedModel`` (torch) and ``outrider.engines.vllm`` (vLLM).
@@ -10,54 +10,8 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from outrider.contracts.tree import node_depths
 from outrider.engines.kv.host_cache import HostCopy
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """The new tokens of one sequence in a ragged batch."""
-
-    # for slots ``start, start + 1, ...``; at least one. A token's slot is its position, except in a tree.
-    token_ids: Sequence[int]
-    start: int  # slots whose KV is resident, or written by an earlier segment of the same pass
-    blocks: Sequence[int]  # the sequence's KV blocks, covering ``start + len(token_ids)`` slots
-    logit_rows: int  # number of last tokens whose logits are wanted, 0 .. len(token_ids)
-    # parents of a masked token tree at the sequence's end, as in ``Block.parents``; empty without one. The nodes are
-    # the sequence's last tokens. The first of them may be resident, so there may be more than new ones.
-    parents: Sequence[int] = ()
-
-    @property
-    def stop(self) -> int:
-        """Number of slots with KV after the pass."""
-        return self.start + len(self.token_ids)
-
-    @property
-    def tree_start(self) -> int:
-        return self.stop - len(self.parents)
-
-    def positions(self) -> list[int]:
-        """Return the absolute position of each new token; siblings of a tree have the same."""
-        base = self.tree_start
-        slots = [*range(self.start, base), *(base + depth - 1 for depth in node_depths(self.parents))]
-        return slots[-len(self.token_ids) :]
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """KV of one sequence to copy: from slot ``sources[i]`` to slot ``targets[i]`` of ``blocks``."""
-
-    blocks: Sequence[int]
-    sources: Sequence[int]
-    targets: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True)
-class BlockCopy:
-    """A whole KV block to copy before a pass, for a tree's branch that begins in the middle of a block."""
-
-    source: int
-    target: int
+from outrider.engines.segments import BlockCopy, Move, Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outrider.contracts.drafting import DrafterEngine
-from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import VerifierEngine
 from outrider.costs.profiles import ProfiledOn
-from outrider.drafting.recalibration import ChainVerdict
+from outrider.drafting.recalibration import OnVerdict
 from outrider.drafting.round_log import RoundLogPlace
 from outrider.drafting.stopping import StopSetting
 from outrider.engines.emulated_speed import EmulatedSpeed
@@ -133,9 +132,6 @@ class BuiltDrafter:
     engine: DrafterEngine
     facts: "ModelFacts"
 
-
-# Called in the engine's thread with the verdict on a chain and its features; must return at once and never raise.
-OnVerdict = Callable[[GenerationId, ChainVerdict], None]
 
 # Loads the model and makes the engine, in the thread that will use it; without an ``OnVerdict`` verdicts are dropped.
 DrafterKind = Callable[[DrafterSpec, OnVerdict | None], BuiltDrafter]

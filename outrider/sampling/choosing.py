@@ -68,7 +68,7 @@ def choose_tokens(logits: Tensor, groups: Sequence[RowGroup], columns: TokenColu
     Returns:
         ``[R]`` int64 on the device of ``logits``; nothing here waits for the device.
     """
-    check_rows(logits, groups)
+    check_rows(logits.shape, groups)
     chosen = _choose_columns(logits, groups, columns)
     return chosen if columns is None else columns.token_ids[chosen]
 
@@ -112,7 +112,7 @@ def launch_choices(logits: Tensor, groups: Sequence[RowGroup], readback: Readbac
         The choices of each group's rows, once ``readback`` is read; those after the first that leaves the path may be
         -1 instead.
     """
-    check_rows(logits, groups)
+    check_rows(logits.shape, groups)
     if at_once(logits.device):
         fetched = readback.add(choose_tokens(logits, groups))
         return lambda: _by_group(fetched().tolist(), groups)

@@ -40,7 +40,7 @@ def adjust_logits(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
     Raises:
         ParameterError: a logit bias names a token outside the vocabulary.
     """
-    check_rows(logits, groups)
+    check_rows(logits.shape, groups)
     adjusted = logits.float()
     if not any(map(edits, groups)):
         return adjusted

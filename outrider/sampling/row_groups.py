@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from outrider.contracts.errors import ShapeError
 from outrider.contracts.requests import SamplingParams
@@ -79,10 +78,11 @@ class RowGroup:
         return min(self.rows, max(0, params.withheld_until - self.position)) if params.withheld_ids else 0
 
 
-def check_rows(logits: Tensor, groups: Sequence[RowGroup]) -> None:
+def check_rows(shape: Sequence[int], groups: Sequence[RowGroup]) -> None:
+    """Raise ``ShapeError`` unless logits of this shape have a row for each of the groups'."""
     rows = sum(group.rows for group in groups)
-    if logits.ndim != 2 or logits.shape[0] != rows:
-        raise ShapeError(f"logits need shape [{rows}, vocab] (the rows of all groups), found {list(logits.shape)}")
+    if len(shape) != 2 or shape[0] != rows:
+        raise ShapeError(f"logits need shape [{rows}, vocab] (the rows of all groups), found {list(shape)}")
 
 
 def per_row(groups: Sequence[RowGroup]) -> list[RowGroup]:

@@ -8,7 +8,7 @@ import torch
 from transformers import DynamicCache, GenerationConfig
 
 from outrider.contracts.requests import SamplingParams
-from outrider.engines.forward_model import Segment
+from outrider.engines.segments import Segment
 from outrider.engines.torch.served import target_model
 from outrider.models.loading import LoadedModel, load_target
 from outrider.sampling.choosing import choose_tokens

@@ -12,8 +12,9 @@ from lab.bench.bookkeeping.figures import BlockCost
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import AutonomousRun, Block, OpenGeneration, Verified
-from outrider.engines.forward_model import Move, PassResult, Segment
+from outrider.engines.forward_model import PassResult
 from outrider.engines.limits import MemoryBesideKv
+from outrider.engines.segments import Move, Segment
 from outrider.engines.verifier.engine import PagedVerifier
 
 _VOCAB, _NEXT, _OTHER, _BLOCK_TOKENS = 32, 5, 6, 16

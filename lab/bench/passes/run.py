@@ -10,7 +10,8 @@ import torch
 from cluster.reports.tables import show_table
 from lab.bench.harness.statistics import Spread, rotated, spread_of
 from lab.bench.passes.shapes import EXACT, INEXACT, Make, ModelBytes, PassShape, Pool, served, weight_bytes
-from outrider.engines.forward_model import ForwardModel, MaskedModel, Segment
+from outrider.engines.forward_model import ForwardModel, MaskedModel
+from outrider.engines.segments import Segment
 from outrider.engines.torch.fused.model import can_fuse
 from outrider.engines.torch.linears import can_pack
 from outrider.engines.torch.model import kv_bytes_per_token

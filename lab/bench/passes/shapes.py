@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedModel
 
-from outrider.engines.forward_model import MaskedModel, Segment
+from outrider.engines.forward_model import MaskedModel
+from outrider.engines.segments import Segment
 from outrider.engines.torch.fused.model import FusedModel
 from outrider.engines.torch.fused.products import as_tensor
 from outrider.engines.torch.linears import pack_linears

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from outrider.contracts.exchanged import FloatRow
-from outrider.engines.forward_model import ForwardModel, Segment
+from outrider.engines.forward_model import ForwardModel
+from outrider.engines.segments import Segment
 
 _MOST_TOKENS = 2048  # per forward pass; a longer text gets a pass of its own
 

@@ -22,6 +22,7 @@ from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage, OpenGeneration
 from outrider.drafting.growing import GrowingTree
+from outrider.drafting.recalibration import OnVerdict
 from outrider.drafting.stopping import Stops, StopSetting
 from outrider.drafting.stops import StopDecision
 from outrider.engines.drafter.batch import HeadRows, launch_batch
@@ -29,7 +30,6 @@ from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
 from outrider.engines.drafter.pass_plan import DraftPassPlan, DraftWork
 from outrider.engines.drafter.tree import DraftTree, shape_that_fits
 from outrider.engines.forward_model import PassResult
-from outrider.engines.kinds import OnVerdict
 from outrider.engines.kv.store import KvStore
 from outrider.engines.limits import EngineLimits
 from outrider.engines.torch.model import kv_bytes_per_token

@@ -19,8 +19,8 @@ from outrider.drafting.growing import GrowingTree
 from outrider.drafting.recalibration import ChainPredictor, ChainVerdict, Recalibration, SentChain, verdict_on
 from outrider.drafting.stops import NeverStop, StopRule
 from outrider.engines.drafter.tree import DraftTree
-from outrider.engines.forward_model import Move
 from outrider.engines.kv.store import SequenceKv
+from outrider.engines.segments import Move
 from outrider.protocols.protocol import DraftProtocol, DrawnRow, Layer
 from outrider.protocols.registry import PROTOCOLS
 from outrider.sampling.row_groups import TokenCounts

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from outrider.contracts.chunks import chunk_of
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
-from outrider.engines.forward_model import Segment
 from outrider.engines.kv.store import KvStore, SequenceKv
+from outrider.engines.segments import Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from outrider.contracts.errors import UnsupportedModelError
 from outrider.contracts.tree import ancestors
-from outrider.engines.forward_model import Segment
+from outrider.engines.segments import Segment
 from outrider.engines.torch.sizes import LARGEST, Sizes, agreeing
 from outrider.models.model_classes import AttentionInterface
 from outrider.sampling.device_tensors import Upload

@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from outrider.contracts.errors import ParameterError
+from outrider.drafting.recalibration import OnVerdict
 from outrider.drafting.stopping import StopSetting
 from outrider.engines.kinds import (
     BuiltDrafter,
     BuiltVerifier,
     DrafterSpec,
-    OnVerdict,
     VerifierKind,
     VerifierSpec,
     cuda_dtype,

@@ -23,8 +23,9 @@ from torch import Tensor
 from transformers import PretrainedConfig
 
 from outrider.contracts.errors import UnsupportedModelError
-from outrider.engines.forward_model import Move, PassResult, Segment
+from outrider.engines.forward_model import PassResult
 from outrider.engines.kv.host_cache import HostCopy
+from outrider.engines.segments import Move, Segment
 from outrider.engines.torch import buffers
 from outrider.engines.torch.attention import (
     ATTENTION_NAME,

@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import torch
 
-from outrider.engines.forward_model import Segment, SwappingModel
+from outrider.engines.forward_model import SwappingModel
 from outrider.engines.kv.host_cache import HostCopy
+from outrider.engines.segments import Segment
 from outrider.scheduling.residency import SwapPrices
 
 _BLOCKS = 8  # copied in one trial

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from outrider.contracts.chunks import chunk_of
 from outrider.contracts.verifying import Outcome, Unfinished
-from outrider.engines.forward_model import Segment
 from outrider.engines.kv.store import KvStore, SequenceKv
+from outrider.engines.segments import Segment
 from outrider.engines.verifier.block_validator import CheckedBlock
 from outrider.engines.verifier.generation import HeldGeneration
 from outrider.engines.verifier.tree_branches import Branches, ForkedPath, fork_paths

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.errors import VerifierLostError
-from outrider.engines.forward_model import BranchModel, ClearingModel, MaskedModel, Move, Segment, SwappingModel
+from outrider.engines.forward_model import BranchModel, ClearingModel, MaskedModel, SwappingModel
 from outrider.engines.kv.host_cache import HostCopy
 from outrider.engines.kv.store import KvStore
+from outrider.engines.segments import Move, Segment
 from outrider.engines.verifier.pass_rows import PassRows
 from outrider.engines.verifier.two_steps import wants_hidden
 from outrider.engines.verifier.work import Work, rows_in_order

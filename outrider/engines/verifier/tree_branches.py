@@ -9,8 +9,8 @@ taken once, from the first path.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outrider.engines.forward_model import BlockCopy, Segment
 from outrider.engines.kv.store import SequenceKv
+from outrider.engines.segments import BlockCopy, Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from itertools import accumulate
 from torch import Tensor
 
 from outrider.contracts.verifying import Block, Outcome, Unfinished
-from outrider.engines.forward_model import Move, Segment
+from outrider.engines.segments import Move, Segment
 from outrider.engines.verifier.block_validator import CheckedBlock
 from outrider.engines.verifier.generation import HeldGeneration
 from outrider.engines.verifier.token_scores import ScoredRows, TokenScores, score

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from outrider.contracts.errors import EngineUnavailableError, ParameterError, UnsupportedModelError
-from outrider.engines.forward_model import BlockCopy, PassResult, Segment
+from outrider.engines.forward_model import PassResult
+from outrider.engines.segments import BlockCopy, Segment
 from outrider.engines.vllm.install import check_install
 from outrider.engines.vllm.kv_layout import KvLayout
 from outrider.engines.vllm.passes import split

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from outrider.engines.forward_model import Segment
+from outrider.engines.segments import Segment
 
 
 def split(segments: Sequence[Segment], max_tokens: int, max_segments: int) -> list[list[Segment]]:

@@ -19,7 +19,7 @@ from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor import Executor
 
 from outrider.contracts.errors import EngineUnavailableError, ParameterError
-from outrider.engines.forward_model import BlockCopy, Segment
+from outrider.engines.segments import BlockCopy, Segment
 from outrider.engines.vllm.environment import starting
 from outrider.engines.vllm.kv_layout import KvLayout
 from outrider.engines.vllm.settings import VllmSettings

@@ -13,12 +13,13 @@ from _pytest.mark import ParameterSet
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from outrider.contracts.drafting import DrafterEngine
+from outrider.drafting.recalibration import OnVerdict
 from outrider.drafting.stopping import Stops
 from outrider.drafting.stops import NeverStop, StopRule
 from outrider.engines.drafter.engine import TorchDrafter
-from outrider.engines.forward_model import BlockCopy, BranchModel, Move, PassResult, Segment
-from outrider.engines.kinds import OnVerdict
+from outrider.engines.forward_model import BranchModel, PassResult
 from outrider.engines.limits import EngineLimits, MemoryBesideKv
+from outrider.engines.segments import BlockCopy, Move, Segment
 from outrider.engines.torch.linears import computes_bfloat16
 from outrider.engines.torch.model import PagedModel, kv_bytes_per_token
 from outrider.engines.torch.verifier import TorchVerifier

@@ -11,7 +11,8 @@ from outrider.contracts.errors import ContextTooLongError, UnsupportedBlockError
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage, OpenGeneration
-from outrider.engines.kinds import BuiltDrafter, DrafterSpec, OnVerdict
+from outrider.drafting.recalibration import OnVerdict
+from outrider.engines.kinds import BuiltDrafter, DrafterSpec
 from outrider.models.loading import load_target_facts
 from outrider.sampling.choosing import choose_tokens
 from outrider.sampling.row_groups import RowGroup, TokenCounts

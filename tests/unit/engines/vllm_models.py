@@ -8,9 +8,10 @@ from tempfile import TemporaryDirectory
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from outrider.engines.forward_model import BlockCopy, BranchModel, PassResult, Segment
+from outrider.engines.forward_model import BranchModel, PassResult
 from outrider.engines.kinds import VerifierSpec
 from outrider.engines.limits import EngineLimits
+from outrider.engines.segments import BlockCopy, Segment
 from outrider.engines.torch.model import kv_bytes_per_token
 from outrider.engines.vllm.model import VllmForward
 from outrider.engines.vllm.settings import VllmSettings

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from outrider.engines.forward_model import BlockCopy, Move, PassResult, Segment
+from outrider.engines.forward_model import PassResult
+from outrider.engines.segments import BlockCopy, Move, Segment
 
 Logits = Callable[[tuple[int, ...]], npt.NDArray[np.float32]]  # by the tokens of the whole sequence
 

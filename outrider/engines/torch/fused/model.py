@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from outrider.contracts.tree import ancestors
-from outrider.engines.forward_model import Move, PassResult, Segment
+from outrider.engines.forward_model import PassResult
 from outrider.engines.kv.host_cache import HostCopy
+from outrider.engines.segments import Move, Segment
 from outrider.engines.torch.fused.attending import attend
 from outrider.engines.torch.fused.kernels import add_and_normalise, gate, write
 from outrider.engines.torch.fused.products import PanelProduct, as_tensor, stored_numbers

@@ -27,7 +27,8 @@ from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import GenerationId, ProtocolName, SamplingParams
 from outrider.contracts.verifying import OpenGeneration
-from outrider.engines.kinds import BuiltDrafter, DrafterSpec, OnVerdict
+from outrider.drafting.recalibration import OnVerdict
+from outrider.engines.kinds import BuiltDrafter, DrafterSpec
 from outrider.engines.registry import DRAFTERS
 from outrider.models.loading import load_target
 from outrider.session.session import CoordinatorSession

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from outrider.engines.forward_model import Move, PassResult, Segment
+from outrider.engines.forward_model import PassResult
+from outrider.engines.segments import Move, Segment
 from outrider.engines.torch import buffers
 from outrider.engines.torch.buffers import BUCKETS, LARGEST_BUCKET, bucket_of
 from outrider.engines.torch.linears import can_pack

@@ -21,7 +21,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from outrider.engines.forward_model import Move, Segment
+from outrider.engines.segments import Move, Segment
 from outrider.engines.torch.fused import model as fused_model
 from outrider.engines.torch.fused.compiling import exponential
 from outrider.engines.torch.fused.model import FusedModel, can_fuse

@@ -21,10 +21,11 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from outrider.engines.forward_model import MaskedModel, Move, Segment
+from outrider.engines.forward_model import MaskedModel
 from outrider.engines.kinds import VerifierSpec
 from outrider.engines.limits import EngineLimits
 from outrider.engines.registry import VERIFIERS
+from outrider.engines.segments import Move, Segment
 from outrider.engines.torch.fused.model import FusedModel
 from outrider.engines.torch.fused.products import can_multiply, multiply_linears
 from outrider.engines.torch.linears import (

@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from outrider.contracts.errors import UnsupportedModelError
-from outrider.engines.forward_model import Move, Segment
+from outrider.engines.segments import Move, Segment
 from outrider.engines.torch.model import PagedModel
 
 TOKENS = [3, 7, 1, 9, 4, 4, 8, 2, 6, 5]

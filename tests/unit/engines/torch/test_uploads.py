@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from outrider.engines.forward_model import Move, Segment
+from outrider.engines.segments import Move, Segment
 from outrider.engines.torch.model import DraftModel, PagedModel
 from tests.unit.engines.conftest import tiny_llama
 

@@ -11,8 +11,9 @@ from hypothesis import settings
 from outrider.contracts.exchanged import Deferral
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import AcceptanceRule, Block, Outcome, Resolution
-from outrider.engines.forward_model import Move, PassResult, Segment
+from outrider.engines.forward_model import PassResult
 from outrider.engines.limits import EngineLimits, MemoryBesideKv
+from outrider.engines.segments import Move, Segment
 from outrider.engines.torch.model import kv_bytes_per_token
 from outrider.engines.torch.verifier import TorchVerifier
 from outrider.engines.verifier.engine import PagedVerifier

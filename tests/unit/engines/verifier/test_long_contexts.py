@@ -8,8 +8,9 @@ import torch
 from outrider.contracts.prefix import extend_prefix_hash
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import Block, OpenGeneration, Verified
-from outrider.engines.forward_model import Move, PassResult, Segment
+from outrider.engines.forward_model import PassResult
 from outrider.engines.limits import MemoryBesideKv
+from outrider.engines.segments import Move, Segment
 from outrider.engines.verifier.engine import PagedVerifier
 
 VOCAB, NEXT = 8, 5

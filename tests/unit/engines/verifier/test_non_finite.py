@@ -13,7 +13,8 @@ from transformers import PreTrainedModel
 from outrider.contracts.exchanged import Deferral, SparseDraft
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import AcceptanceRule, Failed, Outcome, Undecided, Unfinished, Verified
-from outrider.engines.forward_model import PassResult, Segment
+from outrider.engines.forward_model import PassResult
+from outrider.engines.segments import Segment
 from outrider.engines.torch.attention import TiledAttention
 from outrider.engines.torch.model import PagedModel
 from outrider.engines.torch.sizes import ANY

@@ -12,9 +12,9 @@ import torch
 from transformers import PreTrainedModel
 
 from outrider.contracts.requests import SamplingParams
-from outrider.engines.forward_model import Segment
 from outrider.engines.kv.host_cache import HostCopy
 from outrider.engines.limits import EngineLimits, MemoryBesideKv
+from outrider.engines.segments import Segment
 from outrider.engines.torch.fused.model import FusedModel
 from outrider.engines.torch.model import PagedModel, kv_bytes_per_token
 from outrider.engines.torch.served import target_model

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from outrider.contracts.errors import EngineUnavailableError, ParameterError
-from outrider.engines.forward_model import BlockCopy, Segment
+from outrider.engines.segments import BlockCopy, Segment
 from outrider.engines.vllm.model import VllmForward
 from tests.unit.engines.vllm.conftest import BLOCK_TOKENS, HIDDEN, KV_BYTES_PER_TOKEN, VOCAB, MakeSettings
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.engines.forward_model import Segment
+from outrider.engines.segments import Segment
 from outrider.engines.vllm.passes import split
 
 SEGMENTS = st.lists(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from outrider.contracts.errors import VerifierLostError
-from outrider.engines.forward_model import BlockCopy, Segment
+from outrider.engines.segments import BlockCopy, Segment
 from outrider.engines.vllm import followers
 from outrider.engines.vllm.model import VllmForward
 from outrider.engines.vllm.settings import VllmSettings

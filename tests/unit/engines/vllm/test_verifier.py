@@ -9,7 +9,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from outrider.contracts.errors import UnsupportedModelError
-from outrider.engines.forward_model import Segment
+from outrider.engines.segments import Segment
 from outrider.engines.vllm.model import VllmForward
 from tests.unit.engines.vllm.conftest import MakeSettings
 

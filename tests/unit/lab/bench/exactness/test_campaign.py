@@ -11,7 +11,8 @@ import torch
 from lab.bench.exactness.company import Counts, Difference, faults, total, tried
 from lab.bench.exactness.reference import Target
 from lab.bench.exactness.requests import Request, draw_requests
-from outrider.engines.forward_model import MaskedModel, Move, PassResult, Segment
+from outrider.engines.forward_model import MaskedModel, PassResult
+from outrider.engines.segments import Move, Segment
 from outrider.engines.torch.linears import can_pack
 from outrider.engines.torch.model import PagedModel
 from tests.unit.engines.conftest import CONTEXT_TOKENS, VOCAB, tiny_llama
