@@ -5,11 +5,15 @@ Engines are not thread-safe, and torch counts its threads per calling thread.
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import torch
 
 from actors.messages import ModelCard
 from outrider.models.loading import ModelFacts
+from outrider.wire.replies import DrafterCard
+
+_Card = TypeVar("_Card", ModelCard, DrafterCard)
 
 # Nice value: an engine gets two thirds of the time of processes that answer requests on the same cores. At 5 a flood of
 # requests takes too much.
@@ -30,9 +34,9 @@ def _begin(threads: int, device: str) -> None:
         os.nice(_BEHIND)  # of this thread, and those that it begins
 
 
-def model_card(facts: ModelFacts, max_context_tokens: int) -> ModelCard:
+def card_of(kind: type[_Card], facts: ModelFacts, max_context_tokens: int) -> _Card:
     """Return an engine's card; ``max_context_tokens`` is what it can hold; its model may allow more."""
-    return ModelCard(
+    return kind(
         name=facts.name,
         model_hash=facts.model_hash,
         token_map_hash=facts.token_map_hash,

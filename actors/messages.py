@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from outrider.admission.decisions import AdmissionReport
 from outrider.contracts.cost import VerifyCost
@@ -20,8 +20,9 @@ from outrider.contracts.verifying import (
 )
 from outrider.costs.profiles import ProfiledOn
 from outrider.models.head_file import HeadInfo
-from outrider.sampling.noise import NOISE_VERSION
 from outrider.selection.tuning.report import TunerReport
+from outrider.versions import VERSIONS
+from outrider.wire.replies import SentSegments
 
 if TYPE_CHECKING:
     from outrider.config.drafters import DrafterGroupConfig
@@ -144,12 +145,9 @@ def _reply_from(
     return StepReply(tuple(outcomes), refused_openings, engine_s, idle_s, rest[0], done, *rest[1:])
 
 
-PROTOCOL_VERSION = 6  # of messages from and to drafters; raise it when any of them changes
-
-
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """An engine's model and versions, which must agree between drafter and target (``actors.fleet.handshake``)."""
+    """A verifier's model; ``outrider.wire.replies.DrafterCard`` is a drafter's."""
 
     name: str
     model_hash: str
@@ -157,45 +155,14 @@ class ModelCard:
     vocab_size: int
     eos_token_ids: tuple[int, ...]
     max_context_tokens: int
-    protocol_version: int = PROTOCOL_VERSION
-    noise_version: int = NOISE_VERSION
-    machine: ProfiledOn | None = None  # of a verifier: where its times are measured
+    noise_version: int = VERSIONS.noise.newest
+    machine: ProfiledOn | None = None  # where its times are measured
 
     @property
     def target(self) -> str:
         """All that a verifier's tokens depend on besides the request: only an equal one may resume a response."""
         made = () if self.machine is None else (self.machine.engine, self.machine.dtype)
         return "/".join((self.model_hash, *made, f"noise {self.noise_version}"))
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A drafter's message (``outrider.wire``) and the seconds it worked on it; the rest of the call is link time.
-
-    ``data`` is empty if the drafter does not hold the generation.
-    """
-
-    data: bytes
-    drafter_s: float
-
-
-class SentSegments(NamedTuple):
-    """Number of TCP segments with data, and of those among them that were sent again."""
-
-    segments: int = 0
-    resent: int = 0
-
-
-class DrafterHoldings(NamedTuple):
-    """A drafter's report of what it holds. A tuple, as it is sent over the device's uplink.
-
-    Attributes:
-        segments: TCP segments with data that it has sent to its callers since its start, ``resent`` of them again.
-    """
-
-    generations: tuple[GenerationId, ...]  # in its memory
-    segments: int = 0
-    resent: int = 0
 
 
 _DRAFTER_PREFIX = "drafter-"

@@ -15,7 +15,6 @@ from typing import Any
 from ray.actor import ActorHandle
 from ray.exceptions import ActorDiedError, TaskCancelledError
 
-from actors.plain_replies import Reply, read_reply, reply_bytes
 from actors.ray_internals.core import (
     ACTOR_DIED,
     RAW_BYTES,
@@ -27,6 +26,8 @@ from actors.ray_internals.core import (
     wrap_reader,
 )
 from actors.tcp_counts import Address
+from outrider.versions import VERSIONS
+from outrider.wire.replies import Reply, read_reply, reply_bytes
 
 _WATCHED: set[bytes] = set()  # ids of actors; never removed from, as a reply may arrive at any time
 # Errors whose cause Ray would unpickle: they are raised without it.
@@ -39,6 +40,8 @@ _MOST_ERROR_BYTES = 2**16  # largest error of Ray's own processes that is read
 
 class PlainHandle:
     """Handle of a drafter whose methods are called as those of a Ray handle. May be sent to other processes."""
+
+    message_version = VERSIONS.messages.newest  # of orders and blocks, set to what is agreed on by the handshake
 
     def __init__(self, handle: "ActorHandle[Any]") -> None:
         self.ray_handle = handle

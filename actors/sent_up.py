@@ -8,8 +8,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from actors.messages import DrafterId, SentSegments
+from actors.messages import DrafterId
 from actors.tcp_counts import Carried, TcpConnection, grown
+from outrider.wire.replies import SentSegments
 
 _MOST_PER_S = 100_000  # plausible segments: full ones at this rate are more than 1 Gbit/s
 

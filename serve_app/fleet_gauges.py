@@ -5,7 +5,8 @@ from typing import Any
 from ray.actor import ActorHandle
 
 from actors.fleet.actor import fleet_handle
-from actors.messages import DrafterState, FleetSums, SentSegments
+from actors.messages import DrafterState, FleetSums
+from outrider.wire.replies import SentSegments
 from serve_app import metrics
 from serve_app.metrics import Sink, in_ray
 

@@ -7,9 +7,7 @@ from typing import Any, Protocol
 
 from ray.exceptions import RayActorError, RayError
 
-from actors.messages import Answer
 from actors.plain_handle import PlainHandle
-from actors.plain_replies import Reply, answer_bytes
 from actors.waiting import within
 from outrider.contracts.drafting import DraftTerms
 from outrider.contracts.errors import (
@@ -20,10 +18,16 @@ from outrider.contracts.errors import (
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import OpenGeneration
 from outrider.wire.envelope import MAX_MESSAGE_BYTES
+from outrider.wire.replies import Answer, Reply, answer_bytes
 
 
 class DrafterTransport(Protocol):
     """One drafter, as the round loop sees it."""
+
+    @property
+    def message_version(self) -> int:
+        """Version of orders and blocks that is agreed on with the drafter."""
+        ...
 
     async def open(self, request: OpenGeneration, terms: DraftTerms, deadline_s: float) -> None:
         """Open a generation at the drafter.
@@ -65,6 +69,7 @@ class RayDrafterTransport:
     def __init__(self, name: str, handle: PlainHandle) -> None:
         self._name = name
         self._handle = handle
+        self.message_version = handle.message_version
 
     async def open(self, request: OpenGeneration, terms: DraftTerms, deadline_s: float) -> None:
         """The actor loads the generation's tokens; returns once it holds them."""

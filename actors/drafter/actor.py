@@ -14,9 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from actors.drafter.round_log import RoundFiles, RoundLogWriter
-from actors.engine_beat import EngineBeat
-from actors.messages import Answer, DrafterHoldings, ModelCard
-from actors.plain_replies import plain, plain_failure
 from actors.sent_up import SentMeter
 from actors.start import started, starting
 from actors.tcp_counts import answered
@@ -31,6 +28,7 @@ from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import GenerationId, SamplingParams
 from outrider.contracts.verifying import KvUsage, OpenGeneration
 from outrider.engines.drafter.contained import ContainedDrafts, DraftStep
+from outrider.engines.engine_beat import EngineBeat
 from outrider.engines.kinds import DrafterSpec
 from outrider.events import write_events
 from outrider.link.emulator import LinkEmulator
@@ -39,6 +37,7 @@ from outrider.link.trace import LinkSource
 from outrider.protocols.registry import PLAINEST
 from outrider.session.session import DrafterSession, payload_bits
 from outrider.wire.bits import id_bits
+from outrider.wire.replies import Answer, DrafterCard, DrafterHoldings, plain, plain_failure
 
 _PLAIN = frozenset({"card", "prove", "open", "exchange", "probe", "held", "close", "forget"})
 _MOST_PROBE_BYTES = 64 * 2**20
@@ -58,7 +57,7 @@ class DrafterActor:
         """
         starting()
         # Here, so that the fleet, which only creates this actor, does not import torch.
-        from actors.engine_thread import engine_thread, model_card  # noqa: PLC0415
+        from actors.engine_thread import card_of, engine_thread  # noqa: PLC0415
 
         write_events()
         self._index = index
@@ -72,7 +71,7 @@ class DrafterActor:
         self._engine, self._drafts, self._beat = built.engine, ContainedDrafts(built.engine), EngineBeat()
         self._proofs, self._may_stop = 0, spec.stopping.stops
         self._sent = SentMeter(answered)
-        self._card = model_card(built.facts, built.engine.max_context_tokens)
+        self._card = card_of(DrafterCard, built.facts, built.engine.max_context_tokens)
         self._sessions: dict[GenerationId, DrafterSession] = {}
         self._acts: list[_Act] = []
         self._acts_lock = threading.Lock()
@@ -81,7 +80,7 @@ class DrafterActor:
         self._fault: Exception | None = None
         started()
 
-    async def card(self) -> ModelCard:
+    async def card(self) -> DrafterCard:
         """Return the model's card. This is also the liveness probe; the event loop answers it while the engine runs.
 
         Raises:

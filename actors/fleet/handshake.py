@@ -1,9 +1,9 @@
 """Checks a joining drafter against the target: versions, token map and model; a mismatch is refused with its reason."""
 
-from actors.messages import PROTOCOL_VERSION, ModelCard
 from outrider.models.head_file import HeadInfo
 from outrider.models.pair_file import pair_fault
-from outrider.sampling.noise import NOISE_VERSION
+from outrider.versions import VERSIONS
+from outrider.wire.replies import DrafterCard
 
 
 def handshake_fault(
@@ -18,13 +18,11 @@ def handshake_fault(
             model, as acceptance statistics are kept by model.
         head: the decision head for the group's model, if there is one.
     """
-    if not isinstance(card, ModelCard):
+    if not isinstance(card, DrafterCard):
         return f"needs a model card, found a {type(card).__name__}; install the same version of outrider on its device"
-    for what, needed, found in (
-        ("protocol", PROTOCOL_VERSION, card.protocol_version),
-        ("noise", NOISE_VERSION, card.noise_version),  # else it would draw with other noise than the target
-    ):
-        if found != needed:
+    for what in ("protocol", "messages", "noise"):
+        needed, found = getattr(VERSIONS, what), getattr(card.versions, what)
+        if needed.common(found) is None:
             return f"needs {what} version {needed}, found {found}; install the same version of outrider on its device"
     if card.token_map_hash != token_map_hash:
         return (

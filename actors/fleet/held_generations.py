@@ -11,12 +11,12 @@ from ray.exceptions import RayError
 from actors.fleet.lease_table import LeaseTable
 from actors.fleet.timeouts import FleetTimeouts
 from actors.messages import DrafterId
-from actors.plain_replies import UnreadableReplyError, holding, holding_bytes
 from actors.sent_up import FleetSegments
 from actors.waiting import loop_now_s, within
 from outrider.contracts.errors import OutriderError
 from outrider.contracts.requests import GenerationId
 from outrider.events import event
+from outrider.wire.replies import UnreadableReplyError, holding, holding_bytes
 
 _ORPHANS_NAMED = 4  # names in a log line, beside their number
 _SPARE_NAMES = 64  # a device may hold twice its ``max_generations`` and these, as closings may still be on their way

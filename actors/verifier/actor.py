@@ -22,7 +22,6 @@ from traceback import format_exception
 
 import ray
 
-from actors.engine_beat import EngineBeat
 from actors.messages import ModelCard, Refusal, StepReply, VerifyCall
 from actors.start import started, starting
 from actors.verifier.call_reorder_buffer import CallReorderBuffer
@@ -31,6 +30,7 @@ from outrider.assembly.verifiers import build_verifier
 from outrider.contracts.errors import ContextTooLongError, VerifierLostError
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage, VerifierEngine
+from outrider.engines.engine_beat import EngineBeat
 from outrider.engines.kinds import VerifierSpec
 from outrider.engines.load_phases import load_phase
 from outrider.engines.verifier.stepper import Stepper
@@ -68,14 +68,14 @@ class VerifierActor:
                     with load_phase("turn"):
                         has_turn = turn.enter_context(load_turn(session, _TURN_S))
             with load_phase("import"):  # here, so that a process that only creates this actor does not import torch
-                from actors.engine_thread import engine_thread, model_card  # noqa: PLC0415
+                from actors.engine_thread import card_of, engine_thread  # noqa: PLC0415
             thread = engine_thread(spec.threads, spec.device)
             built = thread.submit(build_verifier, spec).result()
             if has_turn:
                 kept = Timer(_TURN_KEPT_S, turn.pop_all().close)
                 kept.daemon = True
                 kept.start()
-        self._card = replace(model_card(built.facts, built.engine.max_context_tokens), machine=built.machine)
+        self._card = replace(card_of(ModelCard, built.facts, built.engine.max_context_tokens), machine=built.machine)
         self._begin(thread, built.engine, LookupHistory(earlier=EarlierTexts(lookup_store_tokens)))
         started()
 

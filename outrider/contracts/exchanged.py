@@ -9,6 +9,8 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from outrider.versions import VERSIONS
+
 FloatRow = npt.NDArray[np.float32]
 
 IntRow = npt.NDArray[np.int64]
@@ -94,6 +96,7 @@ class WireFormat:
     distinct_siblings: bool = True  # tslt_tree draws a node's children without replacement
     hidden_field: FloatField = FloatField.FP16
     hidden_width: int = 0  # numbers in a hidden state; 0 where no judge uses them
+    version: int = VERSIONS.messages.newest  # of the messages; the last field, which drafters of protocol 6 drop
 
 
 @dataclass(frozen=True, slots=True)

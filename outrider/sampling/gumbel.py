@@ -2,7 +2,8 @@
 
 The last bits of libraries' logarithms differ between processors. Here every step is one integer operation, or one
 operation that IEEE 754 rounds correctly (difference, sum, product, quotient); two are never fused.
-``outrider.sampling.device_noise`` does the same steps with tensors. A change of either must raise ``NOISE_VERSION``.
+``outrider.sampling.device_noise`` does the same steps with tensors. A change of either must raise the version of noise
+(``outrider.versions``).
 
 A logarithm: ``x = 2**k (1 + f)`` with ``1 + f`` in sqrt(1/2) .. sqrt(2), ``s = f / (2 + f)``, and
 

@@ -3,7 +3,7 @@
 There is no generator state. So retries, resumes, draft windows and the batch cannot change an output, and a drafter
 that knows the seed draws with the same noise as the target. Generator: Philox4x64-10 (Salmon et al. 2011) as numpy
 implements it, whose raw stream is fixed across versions; the key is (seed, 0), the counter (block, position, purpose,
-0).
+0). ``outrider.versions`` has the version of these bits.
 
 Numpy makes the words on a CPU, ``outrider.sampling.device_noise`` on the logits' device; the numbers are equal to the
 last bit.
@@ -18,7 +18,6 @@ from outrider.contracts.errors import ParameterError, ShapeError
 from outrider.contracts.exchanged import FloatRow, IntRow
 from outrider.sampling.gumbel import CHUNK_WORDS, gumbel_of_words, to_uniforms
 
-NOISE_VERSION = 2  # of the noise of a key; drafter and verifier must have the same, or they agree by chance only
 BLOCK_WORDS = 4  # words that Philox4x64 makes of one counter
 
 

@@ -62,7 +62,7 @@ class CoordinatorSession:
         writer = BitWriter()
         write_order(writer, order, self.wire, block.length if block else 0)
         kind = MessageKind.ORDER if block else MessageKind.ABSOLUTE_ORDER
-        data = seal(kind, request.round, writer.to_bytes(), request.prefix_hash)
+        data = seal(kind, request.round, writer.to_bytes(), request.prefix_hash, self.wire.version)
         self._sent, self._block = _SentOrder(request, data), None
         return data
 
@@ -96,7 +96,7 @@ class CoordinatorSession:
         request = self._asked_about(asked)
         writer = BitWriter()
         _second_step(request).encode_question(writer, asked.mismatches, request.plan)
-        return seal(MessageKind.QUESTION, asked.round, writer.to_bytes(), request.prefix_hash)
+        return seal(MessageKind.QUESTION, asked.round, writer.to_bytes(), request.prefix_hash, self.wire.version)
 
     def decode_details(self, data: bytes, asked: Undecided) -> Resolution:
         """Decode the drafter's answer to a question."""
@@ -170,7 +170,7 @@ class DrafterSession:
         if not all(0 <= node < len(hidden) for node in mismatches):
             raise MessageError(f"needs tokens of a block of {len(hidden)}, found {mismatches}")
         second_step.encode_states(writer, hidden[list(mismatches)], self._wire)
-        return seal(MessageKind.DETAILS, request.round, writer.to_bytes(), request.prefix_hash)
+        return seal(MessageKind.DETAILS, request.round, writer.to_bytes(), request.prefix_hash, self._wire.version)
 
     def decode_order(self, data: bytes) -> DraftRequest:
         """Decode a request, whose round is the low 8 bits of the coordinator's. Equal bytes give the same request."""
@@ -222,7 +222,7 @@ class DrafterSession:
             block, hidden = SentBlock.of(answer), answer.hidden
         else:
             kind = MessageKind.NEEDS_ROW if isinstance(answer, NeedsRow) else MessageKind.NEEDS_PREFIX
-        data = seal(kind, request.round, writer.to_bytes(), request.prefix_hash)
+        data = seal(kind, request.round, writer.to_bytes(), request.prefix_hash, self._wire.version)
         self._answer_data, self._block, self._hidden = data, block, hidden
         return data
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from outrider.contracts.errors import ChecksumError, MessageError
+from outrider.versions import VERSIONS
 
-VERSION = 2  # raised whenever the meaning of a bit changes
 MAX_MESSAGE_BYTES = 2**26
 MAX_NODES = 127  # of one block
 HEADER_BYTES = 2
@@ -35,6 +35,7 @@ class MessageKind(IntEnum):
 class Envelope:
     """An opened envelope whose checksum is not verified yet."""
 
+    version: int
     kind: MessageKind
     round_low: int
     body: bytes
@@ -52,9 +53,11 @@ def envelope_bits(body_bits: int) -> int:
     return (HEADER_BYTES + body_bytes + _checksum_bytes(body_bytes)) * 8
 
 
-def seal(kind: MessageKind, number: int, body: bytes, prefix_hash: int) -> bytes:
+def seal(
+    kind: MessageKind, number: int, body: bytes, prefix_hash: int, version: int = VERSIONS.messages.newest
+) -> bytes:
     """Return a whole message; ``prefix_hash``: of the committed sequence that it assumes (``contracts.prefix``)."""
-    content = bytes((VERSION << 4 | kind, round_low(number))) + body
+    content = bytes((version << 4 | kind, round_low(number))) + body
     size = _checksum_bytes(len(body))
     if len(content) + size > MAX_MESSAGE_BYTES:
         raise MessageError(
@@ -74,17 +77,19 @@ def unseal(data: bytes) -> Envelope:
             "or oversized"
         )
     version, kind = divmod(data[0], 16)
-    if version != VERSION:
-        raise MessageError(f"needs messages of version {VERSION}, found {version}; run the same release on both sides")
+    if not VERSIONS.messages.has(version):
+        raise MessageError(
+            f"needs messages of version {VERSIONS.messages}, found {version}; run the same release on both sides"
+        )
     if kind >= len(MessageKind):
         raise MessageError(f"needs a message kind in 0..{len(MessageKind) - 1}, found {kind}")
     size = 2 if len(data) - HEADER_BYTES - 2 < _SHORT_BODY_BYTES else 4
-    return Envelope(MessageKind(kind), data[1], data[HEADER_BYTES:-size], int.from_bytes(data[-size:], "big"))
+    return Envelope(version, MessageKind(kind), data[1], data[HEADER_BYTES:-size], int.from_bytes(data[-size:], "big"))
 
 
 def check(message: Envelope, prefix_hash: int) -> None:
     """Verify the checksum; a mismatch is a ``ChecksumError``."""
-    content = bytes((VERSION << 4 | message.kind, message.round_low)) + message.body
+    content = bytes((message.version << 4 | message.kind, message.round_low)) + message.body
     if _checksum(content, prefix_hash, _checksum_bytes(len(message.body))) != message.checksum:
         raise ChecksumError(
             f"the checksum of message {message.kind.name} of round {message.round_low} does not fit: it was damaged, "

@@ -16,14 +16,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from actors.coordinator.transport import RayDrafterTransport
 from actors.head_actors import CALLS_KEPT
 from actors.heartbeats import FleetNews
-from actors.messages import (
-    CoordinatorReport,
-    DrafterId,
-    FleetSettings,
-    ModelCard,
-    StepReply,
-    VerifyCall,
-)
+from actors.messages import CoordinatorReport, DrafterId, FleetSettings, ModelCard, StepReply, VerifyCall
 from actors.plain_handle import address_of
 from actors.ray_errors import last_line
 from actors.tcp_counts import connections

@@ -7,8 +7,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from actors.messages import Answer, DrafterHoldings, ModelCard
-from actors.plain_replies import Reply, plain
+from outrider.wire.replies import Answer, DrafterCard, DrafterHoldings, Reply, plain
 
 LARGE_BYTES = 2**26
 _OPENS_IN_S = 8.0  # meanwhile the fleet asks what it holds; behind that a coordinator finds out that it drafts nothing
@@ -35,7 +34,7 @@ class Case:
 class Giant:
     """Runs under a drafter's name; all but one method answer as a drafter does that never drafts."""
 
-    def __init__(self, card: ModelCard, case: Case) -> None:
+    def __init__(self, card: DrafterCard, case: Case) -> None:
         self._card, self._case, self._data = card, case, case.data()
 
     async def which(self) -> Case:

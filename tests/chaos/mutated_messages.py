@@ -11,13 +11,13 @@ from functools import partial
 from random import Random
 from typing import TypeVar
 
-from actors.messages import Answer, Closing, DrafterHoldings, ModelCard, VerifyCall
-from actors.plain_replies import Reply, plain, read_reply
+from actors.messages import Closing, VerifyCall
 from actors.verifier.actor import SteppedEngine
 from outrider.contracts.drafting import DraftRequest, NeedsPrefix, NeedsRow
 from outrider.contracts.errors import OutriderError
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import AutonomousRun, Block, OpenGeneration, Resolution, Unfinished, Unknown, Verified
+from outrider.wire.replies import Answer, DrafterCard, DrafterHoldings, Reply, plain, read_reply
 from tests.chaos.mutating import mutated_bytes, mutated_fields
 from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_verifier
 from tests.unit.engines.reference import Client, tiny_alone
@@ -89,7 +89,7 @@ def _understood(counts: Counts, read: Callable[[], object]) -> bool:
 def replies(seed: int, number: int) -> Counts:
     """What devices that are not trusted answer: bytes, or whatever else they hand over."""
     rng, counts = Random(f"replies {seed}"), Counts()
-    card = ModelCard("tiny", "model", "tokens", 64, (2, 3), 256)
+    card = DrafterCard("tiny", "model", "tokens", 64, (2, 3), 256)
     sound: list[Reply] = [
         None,
         Answer(b"block" * 9, 0.25),
@@ -102,7 +102,7 @@ def replies(seed: int, number: int) -> Counts:
         bad: object = mutated_bytes(rng, one, other) if rng.random() < 0.95 else mutated_fields(rng, card, types=True)
         if _understood(counts, partial(read_reply, bad)):
             reply = read_reply(bad)
-            assert reply is None or isinstance(reply, Answer | ModelCard | DrafterHoldings)
+            assert reply is None or isinstance(reply, Answer | DrafterCard | DrafterHoldings)
     return counts
 
 

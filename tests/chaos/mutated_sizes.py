@@ -14,8 +14,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from actors.messages import ModelCard
-from actors.plain_replies import UnreadableReplyError, holding, holding_bytes, read_reply, reply_bytes
+from outrider.wire.replies import DrafterCard, UnreadableReplyError, holding, holding_bytes, read_reply, reply_bytes
 from tests.chaos.giant import Case, Giant
 from tests.chaos.mutated_live import Tried
 from tests.cluster.served import Service, eventually
@@ -79,7 +78,7 @@ def live(service: Service, number: int) -> Tried:
     return tried
 
 
-def _meet(service: Service, name: str, card: ModelCard, case: Case) -> Iterator[str]:
+def _meet(service: Service, name: str, card: DrafterCard, case: Case) -> Iterator[str]:
     """Put the giant in the drafter's place until it is told why it was taken out; what is wrong."""
     pids = [pid for kind in ("FleetActor", "ServeReplica:outrider:Coordinator") for pid in service.pids(kind)]
     memory_before, log_before = {pid: _resident_bytes(pid) for pid in pids}, _log_bytes(service)
@@ -104,7 +103,7 @@ def _meet(service: Service, name: str, card: ModelCard, case: Case) -> Iterator[
         yield f"{written} bytes of log"
 
 
-def _move_in(service: Service, name: str, card: ModelCard, case: Case) -> None:
+def _move_in(service: Service, name: str, card: DrafterCard, case: Case) -> None:
     with contextlib.suppress(ValueError):
         ray.kill(service.drafter(name), no_restart=True)
     giant: Any = ray.remote(Giant).options(

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.messages import Answer, DrafterHoldings, ModelCard
-from actors.plain_replies import Reply, plain
+from outrider.wire.replies import Answer, DrafterCard, DrafterHoldings, Reply, plain
 from tests.hostile import (
     agents,
     bodies,
@@ -138,7 +137,7 @@ def test_grammars_are_as_large_as_may_be_asked_for() -> None:
     "lie", [lie for lie in devices.LIES if lie.kind not in ("hangs", "late")], ids=lambda lie: lie.name
 )
 def test_a_planted_device_says_something_else(lie: devices.Lie) -> None:
-    card = ModelCard("drafter", "f" * 64, "f" * 64, 300, (2,), 512)
+    card = DrafterCard("drafter", "f" * 64, "f" * 64, 300, (2,), 512)
     replies: dict[str, Reply] = {
         "held": DrafterHoldings(("cmpl-1-0",), 0, 0),
         "card": card,

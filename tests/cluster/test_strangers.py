@@ -12,16 +12,15 @@ import numpy as np
 import pytest
 import ray
 
-from actors.messages import PROTOCOL_VERSION, Answer, DrafterHoldings, ModelCard
-from actors.plain_replies import plain, plain_failure
 from outrider.contracts.drafting import Draft, DraftRequest, DraftTerms
 from outrider.contracts.errors import MessageError
 from outrider.contracts.exchanged import ScalarDraft, WireFormat
 from outrider.contracts.verifying import OpenGeneration
-from outrider.sampling.noise import NOISE_VERSION
 from outrider.session.session import DrafterSession
+from outrider.versions import VERSIONS, VersionRange
 from outrider.wire.bits import BitWriter
 from outrider.wire.envelope import MessageKind, seal
+from outrider.wire.replies import Answer, DrafterCard, DrafterHoldings, plain, plain_failure
 from tests.cluster.served import Service, eventually
 
 IMPOSTORS = ("drafter-embedded-0", "drafter-embedded-1", "drafter-embedded-2")
@@ -40,11 +39,12 @@ SPOILT = {  # how an impostor's answers are spoilt, and what is said of it
     "wider_vocabulary": "do both sides use the same vocabulary?",
     "more_than_asked": f"needs a chain of at most {_WINDOW} tokens, found {_WINDOW + 1}",
 }
+NEWER = VersionRange(100, 101)
 FAULTY: dict[str, dict[str, Any]] = {  # cards that fail the handshake
-    "protocol version": {"protocol_version": PROTOCOL_VERSION + 1},
+    "protocol version": {"versions": replace(VERSIONS, protocol=NEWER)},
     "model": {"model_hash": "f" * 64},
     "token map": {"token_map_hash": "f" * 64},
-    "noise version": {"noise_version": NOISE_VERSION + 1},
+    "noise version": {"versions": replace(VERSIONS, noise=NEWER)},
 }
 # By twos and threes.
 STAGES: tuple[tuple[str, ...], ...] = (("model", "text", "more_than_asked"),)
@@ -168,7 +168,7 @@ def more_than_asked(request: DraftRequest, wire: WireFormat) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def genuine(service: Service) -> Iterator[ModelCard]:
+def genuine(service: Service) -> Iterator[DrafterCard]:
     """A genuine drafter's card. In the end the fleet has put genuine drafters back by itself."""
     eventually(lambda: in_state(service, IMPOSTORS, "ready"), _WITHIN_S)
     yield ray.get(service.drafter(IMPOSTORS[0]).card.remote(), timeout=60)
@@ -229,7 +229,7 @@ def usurp(service: Service, name: str, nonsense: Nonsense) -> None:
 
 @pytest.mark.parametrize("kinds", [*STAGES, *LATER], ids=", ".join)
 def test_strangers_are_refused_with_the_reason_and_the_responses_go_on(
-    service: Service, genuine: ModelCard, undisturbed: str, kinds: tuple[str, ...]
+    service: Service, genuine: DrafterCard, undisturbed: str, kinds: tuple[str, ...]
 ) -> None:
     """The next ones wait where the last ones were thrown out: the fleet tries each drafter again after a while.
 

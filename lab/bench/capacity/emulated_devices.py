@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from actors.messages import Answer, DrafterId
+from actors.messages import DrafterId
 from actors.waiting import within
 from lab.bench.harness.recorded_drafts import RecordedResponse
 from outrider.contracts.drafting import Draft, DraftRequest, DraftTerms
@@ -19,8 +19,10 @@ from outrider.contracts.verifying import OpenGeneration
 from outrider.link.emulator import LinkEmulator
 from outrider.link.trace import LinkSource
 from outrider.session.session import DrafterSession, payload_bits
+from outrider.versions import VERSIONS
 from outrider.wire.bits import id_bits
 from outrider.wire.envelope import MAX_MESSAGE_BYTES
+from outrider.wire.replies import Answer
 from serve_app.coordination.drafting.link_services import DrafterPort
 
 GROUP = "emulated"  # name of these devices' drafter group
@@ -49,6 +51,8 @@ class EmulatedDevice:
         strays: drafts requested behind other tokens than the recorded ones. They are answered from the record and will
             be rejected: a draft never changes the response.
     """
+
+    message_version = VERSIONS.messages.newest
 
     def __init__(
         self, spec: DeviceSpec, responses: Mapping[tuple[int, ...], RecordedResponse], clock: Callable[[], float]

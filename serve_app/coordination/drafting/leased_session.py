@@ -53,7 +53,8 @@ class LeasedDrafterSession:
         self._transport, self._generation = port.transport, generation
         self._book, self._settings, self._clock = services.book, services.settings, services.clock
         self._record = self._book.record(port.drafter)  # shared by all generations that lease the drafter
-        wire = replace(self._settings.wire, hidden_width=self._book.hidden_width(port.drafter))
+        width, version = self._book.hidden_width(port.drafter), port.transport.message_version
+        wire = replace(self._settings.wire, hidden_width=width, version=version)
         self._session = CoordinatorSession(wire, generation.name)
         self._known_tokens = generation.position  # tokens of the prefix that the drafter has been sent
         self._probing: asyncio.Task[None] | None = None  # kept to be cancelled by ``close``

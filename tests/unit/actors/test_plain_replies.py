@@ -1,10 +1,11 @@
 """Replies of untrusted drafters: what is written is read, what is anything else is not, and nothing is unpickled."""
 
 import asyncio
+import json
 import pickle
 import tracemalloc
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -13,9 +14,13 @@ from ray._private import ray_constants
 from ray.core.generated import common_pb2
 from ray.exceptions import ActorDiedError, TaskCancelledError
 
-from actors.messages import Answer, DrafterHoldings, ModelCard
 from actors.plain_handle import PlainReader, PlainReference
-from actors.plain_replies import (
+from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError, DraftingFailedError
+from outrider.versions import VERSIONS, VersionRange, Versions
+from outrider.wire.replies import (
+    Answer,
+    DrafterCard,
+    DrafterHoldings,
     Reply,
     UnreadableReplyError,
     answer_bytes,
@@ -26,12 +31,14 @@ from actors.plain_replies import (
     read_reply,
     reply_bytes,
 )
-from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError, DraftingFailedError
-from outrider.costs.profiles import ProfiledOn
 
-CARD = ModelCard("tiny", "model", "tokens", 64, (2, 3), 256)
+CARD = DrafterCard("tiny", "model", "tokens", 64, (2, 3), 256)
 
 
+LAST_RELEASES_CARD = (
+    b'{"name":"tiny","model_hash":"model","token_map_hash":"tokens","vocab_size":64,"eos_token_ids":[2,3],'
+    b'"max_context_tokens":256,"protocol_version":6,"noise_version":2,"machine":null}'
+)
 HOLDING = DrafterHoldings(("a", "b"), 2**64 - 1, 7)
 NO_COUNTS = b"\x03" + bytes(16)
 
@@ -41,6 +48,13 @@ NO_COUNTS = b"\x03" + bytes(16)
 )
 def test_what_is_written_is_read(reply: Reply) -> None:
     assert read_reply(plain(reply)) == reply
+
+
+def test_a_card_of_the_last_release_is_read_and_it_reads_ours() -> None:
+    told = Versions(VersionRange(6, 6), VersionRange(2, 2), VersionRange(2, 2))
+    assert read_reply(b"\x02" + LAST_RELEASES_CARD) == replace(CARD, versions=told)
+    ours, theirs = json.loads(plain(CARD)[1:]), json.loads(LAST_RELEASES_CARD)
+    assert {key: ours.get(key) for key in theirs} == theirs
 
 
 def test_a_failure_is_told_by_its_kind() -> None:
@@ -56,7 +70,7 @@ def test_any_bytes_are_a_reply_or_refused(data: bytes) -> None:
         reply = read_reply(data)
     except (DrafterBrokenError, ContextTooLongError, DraftingFailedError):
         return
-    assert reply is None or isinstance(reply, (Answer, ModelCard, DrafterHoldings))
+    assert reply is None or isinstance(reply, (Answer, DrafterCard, DrafterHoldings))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +113,7 @@ def test_a_list_of_names_is_read_within_its_bound_and_not_copied_beyond_it(count
 def test_more_names_than_a_device_may_hold_are_refused_though_they_are_few_bytes() -> None:
     with pytest.raises(UnreadableReplyError, match="at most 128 generations, found 129"):
         holding(read_reply(names_bytes(129), reply_bytes("held")), 128)
-    with pytest.raises(UnreadableReplyError, match="found a ModelCard"):
+    with pytest.raises(UnreadableReplyError, match="found a DrafterCard"):
         holding(CARD, 128)
 
 
@@ -133,13 +147,14 @@ def test_honest_replies_are_within_bounds(method: str, reply: Reply | Exception)
         replace(CARD, model_hash="h" * 201),
         replace(CARD, token_map_hash="t" * 60_000),
         replace(CARD, eos_token_ids=(1,) * 1025),
-        replace(CARD, noise_version=10**300),
+        replace(CARD, versions=replace(VERSIONS, noise=VersionRange(2, 10**300))),
         replace(CARD, vocab_size=2**63),
-        replace(CARD, machine=ProfiledOn("m" * 9, "cpu", 1, "torch", "model", "float32")),
+        replace(CARD, vocab_size=cast("Any", True)),
+        replace(CARD, name=cast("Any", 3)),
     ],
     ids=lambda card: f"{card!r:.60}",
 )
-def test_a_card_has_short_names_and_numbers(card: ModelCard) -> None:
+def test_a_card_has_short_names_and_numbers(card: DrafterCard) -> None:
     with pytest.raises(UnreadableReplyError, match="needs a reply in plain bytes"):
         read_reply(plain(card))
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.messages import DrafterId, SentSegments
+from actors.messages import DrafterId
 from actors.sent_up import FleetSegments, SentMeter
 from actors.tcp_counts import Carried, TcpConnection, answered
+from outrider.wire.replies import SentSegments
 
 EDGE, BESIDE, LAB = DrafterId("edge", 0), DrafterId("edge", 1), DrafterId("lab", 0)
 OWN, ONE, OTHER = (("10.0.0.1", 40_000 + i) for i in range(3))

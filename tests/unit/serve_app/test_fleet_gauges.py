@@ -5,7 +5,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.messages import DrafterState, FleetSums, SentSegments
+from actors.messages import DrafterState, FleetSums
+from outrider.wire.replies import SentSegments
 from serve_app import metrics
 from serve_app.fleet_gauges import FleetGauges
 from tests.unit.serve_app.coordination.in_memory import RecordingSink

@@ -11,6 +11,8 @@ from outrider.contracts.errors import ChecksumError, MessageError
 from outrider.contracts.exchanged import Candidates, TargetRow, WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.session.session import CoordinatorSession, DrafterSession, payload_bits
+from outrider.versions import VERSIONS, VersionRange
+from outrider.wire import envelope
 from outrider.wire.envelope import MessageKind, seal, unseal
 from tests.unit.session.conversation import Conversation
 from tests.unit.session.random_rounds import random_wire
@@ -48,6 +50,16 @@ def test_rounds_are_understood(vocab_size: int, seed: int) -> None:
     conversation = Conversation(rng, random_wire(rng, vocab_size))
     for _ in range(15):
         conversation.round()
+
+
+def test_both_ends_write_the_version_that_is_agreed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(envelope, "VERSIONS", replace(VERSIONS, messages=VersionRange(1, 2)))
+    for version in (1, 2):
+        rng = Random(7)
+        conversation = Conversation(rng, replace(random_wire(rng, 257), version=version))
+        for _ in range(20):
+            order, answer = conversation.round()
+            assert (order[0] >> 4, answer[0] >> 4) == (version, version)
 
 
 @given(seed=st.integers(0, 2**32))

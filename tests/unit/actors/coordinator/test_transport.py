@@ -8,7 +8,6 @@ import pytest
 from ray.exceptions import ActorDiedError, ObjectLostError
 
 from actors.coordinator.transport import RayDrafterTransport
-from actors.messages import Answer
 from outrider.contracts.errors import (
     ContextTooLongError,
     DrafterBrokenError,
@@ -16,6 +15,7 @@ from outrider.contracts.errors import (
     DrafterSilentError,
     OutriderError,
 )
+from outrider.wire.replies import Answer
 
 
 class Method:
@@ -35,6 +35,8 @@ class Method:
 
 class Handle:
     """Of an actor with one method."""
+
+    message_version = 2
 
     def __init__(self, answer: Awaitable[Answer]) -> None:
         self.exchange = Method(answer)

@@ -11,8 +11,6 @@ from transformers import PreTrainedModel
 
 import actors.drafter.actor as drafter_module
 from actors.drafter.actor import DrafterActor
-from actors.messages import Answer, DrafterHoldings
-from actors.plain_replies import plain_failure, read_reply
 from actors.waiting import within
 from outrider.assembly.drafters import drafter_spec
 from outrider.config.reading import parse_config
@@ -32,6 +30,7 @@ from outrider.engines.kinds import BuiltDrafter, DrafterSpec
 from outrider.engines.registry import DRAFTERS
 from outrider.models.loading import load_target
 from outrider.session.session import CoordinatorSession
+from outrider.wire.replies import Answer, DrafterHoldings, plain_failure, read_reply
 from tests.unit.engines.reference import target_alone
 from tests.unit.engines.table_drafter import TableDrafter, TableModel, table_drafter
 from tests.unit.models.tiny_models import save_model, tiny_model

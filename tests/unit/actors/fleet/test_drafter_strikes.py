@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.engine_beat import EngineBeat
 from actors.fleet.drafter_strikes import ENOUGH_ACCUSERS, DrafterStrikes
+from outrider.engines.engine_beat import EngineBeat
 
 MOST_S = 60.0
 

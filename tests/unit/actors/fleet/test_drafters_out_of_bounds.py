@@ -7,9 +7,9 @@ import pytest
 
 from actors.fleet.drafter_actors import DrafterPhase
 from actors.fleet.fleet import Fleet
-from actors.messages import DrafterHoldings, DrafterState
-from actors.plain_replies import plain, plain_failure
+from actors.messages import DrafterState
 from outrider.contracts.errors import ContextTooLongError
+from outrider.wire.replies import DrafterHoldings, plain, plain_failure
 from tests.unit.actors.fleet.test_fleet import (
     CARD,
     FIRST,
@@ -48,7 +48,7 @@ def names_bytes(count: int, name: bytes = b'"orphan-%d"') -> bytes:
         (names_bytes(1, b'"' + b"g" * 201 + b'"'), "needs a reply in plain bytes"),
         (b"\x03" + bytes(16) + b"[" * 60_000, "needs a reply in plain bytes"),
         (bytes(2**26), "found 67108864"),
-        (plain(CARD), "found a ModelCard"),
+        (plain(CARD), "found a DrafterCard"),
     ],
     ids=["200,000 names", "73 names", "a long name", "nested", "64 MiB", "a card"],
 )

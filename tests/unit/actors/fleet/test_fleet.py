@@ -10,29 +10,21 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorDiedError, RayError
 
+from actors.fleet import drafter_care, handshake
 from actors.fleet.drafter_actors import DrafterActors, DrafterPhase
 from actors.fleet.fleet import Fleet
 from actors.fleet.timeouts import FleetTimeouts
 from actors.heartbeats import CoordinatorState, FleetNews, Heartbeat, packed, state_of
-from actors.messages import (
-    CoordinatorReport,
-    DrafterHoldings,
-    DrafterId,
-    DrafterState,
-    FleetSettings,
-    FleetStatus,
-    FleetSums,
-    ModelCard,
-    SentSegments,
-)
-from actors.plain_replies import read_reply
+from actors.messages import CoordinatorReport, DrafterId, DrafterState, FleetSettings, FleetStatus, FleetSums
 from outrider.config.drafters import DrafterGroupConfig
 from outrider.contracts.errors import DrafterBrokenError
 from outrider.contracts.requests import GenerationId
+from outrider.versions import VERSIONS, VersionRange
+from outrider.wire.replies import DrafterCard, DrafterHoldings, SentSegments, read_reply
 from serve_app.coordination.drafting.drafter_slots import DrafterSlots
 from tests.unit.virtual_clock import on_loop
 
-CARD = ModelCard("tiny", "model", "tokens", 64, (), 256)
+CARD = DrafterCard("tiny", "model", "tokens", 64, (), 256)
 PACE = FleetTimeouts(probe_deadline_s=0.05, restart_poll_s=0.001, retry_s=0.01, owner_ttl_s=0.2, sweep_s=0.01)
 FIRST, SECOND, THIRD = (DrafterId("edge", i) for i in range(3))
 
@@ -200,6 +192,22 @@ async def states(fleet: Fleet) -> list[tuple[str, DrafterState]]:
 async def until(condition: Callable[[], bool]) -> None:
     while not condition():  # noqa: ASYNC110 (product state has no event)
         await asyncio.sleep(0.001)
+
+
+def test_a_lease_tells_the_highest_version_of_messages_that_both_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    newer = replace(VERSIONS, messages=VersionRange(1, 3))
+    for module in (handshake, drafter_care):
+        monkeypatch.setattr(module, "VERSIONS", newer)
+
+    async def run() -> None:
+        actors = MemoryActors(card=replace(CARD, versions=replace(VERSIONS, messages=VersionRange(1, 2))))
+        fleet = Fleet(actors, PACE)
+        await ready(fleet, 2, beat())
+        leased = await fleet.lease("g")
+        assert leased is not None
+        assert leased[1].message_version == 2
+
+    bounded(run())
 
 
 def test_it_knows_nothing_until_a_coordinator_beats() -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from actors.fleet.lease_table import LeaseTable
-from actors.messages import Answer, DrafterId
+from actors.messages import DrafterId
 from actors.waiting import within
 from outrider.config.drafters import DrafterGroupConfig
 from outrider.contracts.drafting import Draft, DraftAnswer, DrafterEngine, DraftRequest, DraftTerms
@@ -13,7 +13,9 @@ from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.requests import GenerationId, SamplingParams
 from outrider.contracts.verifying import OpenGeneration
 from outrider.session.session import DrafterSession
+from outrider.versions import VERSIONS
 from outrider.wire.envelope import MAX_MESSAGE_BYTES
+from outrider.wire.replies import Answer
 from serve_app.coordination.drafting.link_services import DrafterPort, LinkSettings
 from serve_app.metrics import Metric, Sink
 from tests.unit.engines.conftest import VOCAB
@@ -64,6 +66,8 @@ class Gate:
 
 class EngineTransport:
     """A real draft engine in this process. An answer can be held back, lost or changed on its way."""
+
+    message_version = VERSIONS.messages.newest
 
     def __init__(self, engine: DrafterEngine) -> None:
         self.engine = engine

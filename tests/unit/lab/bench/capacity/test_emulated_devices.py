@@ -1,6 +1,6 @@
 import pytest
 
-from actors.messages import Answer, DrafterId
+from actors.messages import DrafterId
 from lab.bench.capacity.emulated_devices import (
     GROUP,
     DeviceSpec,
@@ -15,6 +15,7 @@ from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.verifying import OpenGeneration
 from outrider.link.profiles import LinkProfile
 from outrider.session.session import CoordinatorSession
+from outrider.wire.replies import Answer
 from serve_app.coordination.drafting.link_services import DrafterPort
 from tests.unit.lab.bench.recorded_tiny import PROMPTS, tiny_responses
 from tests.unit.serve_app.coordination.in_memory import GREEDY, WIRE

@@ -8,13 +8,13 @@ numbers in it are bounded by what an honest device can have.
 import json
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
-
-from actors.messages import Answer, DrafterHoldings, ModelCard, SentSegments
 from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError, DraftingFailedError
 from outrider.contracts.requests import GenerationId
+from outrider.versions import VERSIONS, VersionRange, Versions
 from outrider.wire.envelope import MAX_MESSAGE_BYTES
 
 _NOTHING, _ANSWER, _CARD, _HOLDING, _TOO_LONG, _FAILED, _NOT_THIS = range(7)
@@ -28,9 +28,53 @@ _ANSWER_HEAD_BYTES = 1 + _SECONDS.size
 _LISTED_BYTES = 2**16  # of a card or a list of names
 _BARE_BYTES = 2**12  # of nothing, or of why a call failed
 _USUAL_NAME_BYTES = 128
-_CARDS: TypeAdapter[ModelCard] = TypeAdapter(ModelCard)
+_MESSAGES_BEFORE_RANGES = VersionRange(2, 2)  # of a drafter that tells single versions: its protocol's is 6
 
-Reply = Answer | ModelCard | DrafterHoldings | None
+
+@dataclass(frozen=True, slots=True)
+class DrafterCard:
+    """A drafter's model and versions, which must agree with the target's (``actors.fleet.handshake``)."""
+
+    name: str
+    model_hash: str
+    token_map_hash: str
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+    max_context_tokens: int
+    versions: Versions = VERSIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A drafter's message (``outrider.wire``) and the seconds it worked on it; the rest of the call is link time.
+
+    ``data`` is empty if the drafter does not hold the generation.
+    """
+
+    data: bytes
+    drafter_s: float
+
+
+class SentSegments(NamedTuple):
+    """Number of TCP segments with data, and of those among them that were sent again."""
+
+    segments: int = 0
+    resent: int = 0
+
+
+class DrafterHoldings(NamedTuple):
+    """A drafter's report of what it holds. A tuple, as it is sent over the device's uplink.
+
+    Attributes:
+        segments: TCP segments with data that it has sent to its callers since its start, ``resent`` of them again.
+    """
+
+    generations: tuple[GenerationId, ...]  # in its memory
+    segments: int = 0
+    resent: int = 0
+
+
+Reply = Answer | DrafterCard | DrafterHoldings | None
 
 
 class UnreadableReplyError(DrafterBrokenError):
@@ -68,8 +112,8 @@ def plain(reply: Reply) -> bytes:
         return bytes([_NOTHING])
     if isinstance(reply, Answer):
         return bytes([_ANSWER]) + _SECONDS.pack(reply.drafter_s) + reply.data
-    if isinstance(reply, ModelCard):
-        return bytes([_CARD]) + _CARDS.dump_json(reply)
+    if isinstance(reply, DrafterCard):
+        return bytes([_CARD]) + json.dumps(_card_fields(reply)).encode()
     return bytes([_HOLDING]) + _SENT.pack(reply.segments, reply.resent) + json.dumps(reply.generations).encode()
 
 
@@ -105,7 +149,7 @@ def read_reply(data: object, most_bytes: int = MAX_MESSAGE_BYTES) -> Reply:
         raise ContextTooLongError(reason) if kind == _TOO_LONG else DrafterBrokenError(f"failed: {reason}")
     try:
         return _READERS[kind](content)
-    except (KeyError, ValueError, struct.error, RecursionError, ValidationError) as error:
+    except (KeyError, ValueError, TypeError, struct.error, RecursionError) as error:
         raise UnreadableReplyError(f"needs a reply in plain bytes, found {bytes(data[:16])!r}") from error
 
 
@@ -121,25 +165,48 @@ def _answer(content: bytes) -> Answer:
     return Answer(content[_SECONDS.size :], drafter_s)
 
 
-def _card(content: bytes) -> ModelCard:
-    card = _CARDS.validate_json(content)
-    numbers = (*card.eos_token_ids, card.vocab_size, card.max_context_tokens, card.protocol_version, card.noise_version)
-    names = (card.name, card.model_hash, card.token_map_hash)
-    if max(map(len, names)) > _MOST_NAME_CHARS or len(card.eos_token_ids) > _MOST_ENDS:
-        raise ValueError("needs shorter names, and fewer ends")
-    if card.machine is not None or not all(-_MOST_NUMBER <= number < _MOST_NUMBER for number in numbers):
-        raise ValueError("needs numbers of 64 bits, and no machine: that is a verifier's")
-    return card
+def _card_fields(card: DrafterCard) -> dict[str, Any]:
+    """Return what is written. Single versions are what a fleet of protocol 6 reads."""
+    versions = card.versions
+    single = {"protocol_version": versions.protocol.oldest, "noise_version": versions.noise.newest}
+    return {**asdict(card), **single}
+
+
+def _card(content: bytes) -> DrafterCard:
+    read = json.loads(content)
+    names = {key: _text(read[key]) for key in ("name", "model_hash", "token_map_hash")}
+    numbers = {key: _number(read[key]) for key in ("vocab_size", "max_context_tokens")}
+    if not isinstance(ends := read["eos_token_ids"], list) or len(ends) > _MOST_ENDS:
+        raise ValueError("needs a list of few ends")
+    return DrafterCard(**names, **numbers, eos_token_ids=tuple(map(_number, ends)), versions=_versions(read))
+
+
+def _versions(card: Mapping[str, Any]) -> Versions:
+    ranges = card.get("versions")
+    if ranges is None:
+        protocol, noise = _number(card["protocol_version"]), _number(card["noise_version"])
+        return Versions(VersionRange(protocol, protocol), _MESSAGES_BEFORE_RANGES, VersionRange(noise, noise))
+    return Versions(*(VersionRange(*map(_number, ranges[field.name])) for field in fields(Versions)))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or len(value) > _MOST_NAME_CHARS:
+        raise ValueError("needs a short name")
+    return value
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not -_MOST_NUMBER <= value < _MOST_NUMBER:
+        raise ValueError("needs a number of 64 bits")
+    return value
 
 
 def _holding(content: bytes) -> DrafterHoldings:
     sent = _SENT.unpack_from(content)
     names = json.loads(content[_SENT.size :])
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("needs a list of names")
-    if max(map(len, names), default=0) > _MOST_NAME_CHARS:
-        raise ValueError("needs shorter names")
-    return DrafterHoldings(tuple(names), *sent)
+    if not isinstance(names, list):
+        raise TypeError("needs a list of names")
+    return DrafterHoldings(tuple(map(_text, names)), *sent)
 
 
 _READERS: dict[int, Callable[[bytes], Reply]] = {

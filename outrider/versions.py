@@ -1,0 +1,35 @@
+"""Versions of what coordinator and drafter must have in common: both know a range, and use the highest of both.
+
+Raise ``newest`` when the meaning of a bit changes, and ``oldest`` when a version is no longer written and read.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class VersionRange(NamedTuple):
+    oldest: int
+    newest: int
+
+    def __str__(self) -> str:
+        """Return ``7``, or ``6..7``."""
+        return str(self.newest) if self.oldest == self.newest else f"{self.oldest}..{self.newest}"
+
+    def has(self, version: int) -> bool:
+        return self.oldest <= version <= self.newest
+
+    def common(self, other: "VersionRange") -> int | None:
+        """Return the highest version of both ranges; None without one."""
+        highest = min(self.newest, other.newest)
+        return highest if highest >= max(self.oldest, other.oldest) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    protocol: VersionRange  # calls of a drafter, and its replies (``outrider.wire.calls``, ``replies``)
+    messages: VersionRange  # orders and blocks (``outrider.wire.envelope``)
+    noise: VersionRange  # bits of a key's noise: without a common one both sides would agree by chance only
+
+
+# Since 7 of the protocol a drafter tells its ranges, and takes its calls as bytes, too.
+VERSIONS = Versions(protocol=VersionRange(6, 7), messages=VersionRange(2, 2), noise=VersionRange(2, 2))
