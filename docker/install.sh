@@ -38,7 +38,7 @@ environment)
     ;;
 outrider)
     build=$(mktemp -d)
-    cp -R "$source/outrider" "$source/actors" "$source/serve_app" "$source/cluster" \
+    cp -R "$source/outrider" "$source/actors" "$source/serve_app" "$source/cluster" "$source/edge" \
         "$source/pyproject.toml" "$source/README.md" "$source/LICENSE" "$build"
     # Built by the setuptools of the environment: another one would be fetched without a hash.
     /opt/outrider/bin/pip install --no-deps --no-build-isolation "$build"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 _REFUSED = "log_lines_refused"
-_ROOTS = ("outrider", "actors", "serve_app", "cluster")
+_ROOTS = ("outrider", "actors", "serve_app", "cluster", "edge")
 
 
 def event(log: logging.Logger, name: str, level: int = logging.INFO, /, **fields: object) -> None:

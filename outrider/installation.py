@@ -12,11 +12,11 @@ _BESIDE = Path(__file__).resolve().parents[1]
 
 
 def check_packages() -> None:
-    """Look for ``actors``, ``cluster`` and ``serve_app``, without importing them.
+    """Look for ``actors``, ``cluster``, ``edge`` and ``serve_app``, without importing them.
 
     One that is found elsewhere than beside this package, or not at all, is an ``InstallationError``.
     """
-    for name in ("actors", "cluster", "serve_app"):
+    for name in ("actors", "cluster", "edge", "serve_app"):
         spec = find_spec(name)
         origin = None if spec is None or spec.origin is None else Path(spec.origin).resolve()
         if origin == _BESIDE / name / "__init__.py":

@@ -17,7 +17,7 @@ from outrider.config.schema import Config
 
 ROOT = Path(__file__).parents[1]
 BUDGETS = Path(__file__).with_name("budgets.json")
-PRODUCT = ("outrider", "actors", "serve_app", "cluster")
+PRODUCT = ("outrider", "actors", "serve_app", "cluster", "edge")
 _FILE_LINES, _FUNCTION_LINES, _CLASS_LINES, _PARAMETERS = 400, 50, 250, 7
 _ROOM_LINES, _ROOM_FILES = 2500, 20  # of one directory's own files
 

@@ -16,7 +16,7 @@ from shutil import copytree, ignore_patterns
 
 import pytest
 
-PRODUCT = ("outrider", "actors", "serve_app", "lab")
+PRODUCT = ("outrider", "actors", "serve_app", "edge", "lab")
 TREES = (*PRODUCT, "cluster", "tests")
 
 

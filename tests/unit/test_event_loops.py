@@ -54,7 +54,7 @@ def waits(called: ast.expr) -> bool:
 
 def test_nothing_on_an_event_loop_waits_for_the_head() -> None:
     found = set()
-    for package in ("actors", "serve_app"):
+    for package in ("actors", "edge", "serve_app"):
         for file in (ROOT / package).rglob("*.py"):
             module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
             found |= set(waiting_calls(ast.parse(file.read_text(encoding="utf-8")), module))

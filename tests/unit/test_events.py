@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from outrider.events import JsonLines, event, write_events
 
-ROOTS = ("outrider", "actors", "serve_app", "cluster")
+ROOTS = ("outrider", "actors", "serve_app", "cluster", "edge")
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),

@@ -12,7 +12,7 @@ from outrider.installation import check_packages
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("name", ["actors", "cluster", "serve_app"])
+@pytest.mark.parametrize("name", ["actors", "cluster", "edge", "serve_app"])
 def test_a_package_that_hides_ours_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     (tmp_path / name / "__init__.py").write_text("")

@@ -18,7 +18,7 @@ from outrider.config.schema import Config
 from outrider.training.distillation.distill import DistillConfig
 
 ROOT = Path(__file__).parents[3]
-PRODUCT = ("outrider", "actors", "serve_app", "cluster")
+PRODUCT = ("outrider", "actors", "serve_app", "cluster", "edge")
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,7 +87,7 @@ def test_the_builder_gets_what_it_installs() -> None:
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
     install = (DOCKER / "install.sh").read_text(encoding="utf-8")
     taken = set(re.findall(r"\$source/([a-z_.A-Z]+)", install))
-    assert taken >= {"outrider", "actors", "serve_app", "cluster", "pyproject.toml", "requirements"}
+    assert taken >= {"outrider", "actors", "serve_app", "cluster", "edge", "pyproject.toml", "requirements"}
     assert {f"!{name}" for name in taken} <= set(ignored)
 
 

@@ -18,7 +18,7 @@ SHARED = {
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
-    for package in ("outrider", "actors", "serve_app", "cluster"):
+    for package in ("outrider", "actors", "serve_app", "cluster", "edge"):
         for path in sorted((ROOT / package).rglob("*.py")):
             if not path.is_relative_to(ROOM):
                 yield str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))

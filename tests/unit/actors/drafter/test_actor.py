@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from transformers import PreTrainedModel
 
-import actors.drafter.actor as drafter_module
+import edge.host as host_module
 from actors.drafter.actor import DrafterActor
 from actors.waiting import within
 from outrider.assembly.drafters import drafter_spec
@@ -205,7 +205,7 @@ def test_one_whose_engine_stands_still_does_not_say_that_it_is_well(
         try:
             assert await asyncio.to_thread(Stuck.begun.wait, _WAIT_S)
             assert await actor.card(), "a step may take a while"
-            monkeypatch.setattr(drafter_module, "_HUNG_S", 0.0)
+            monkeypatch.setattr(host_module, "_HUNG_S", 0.0)
             for ask in (actor.card, actor.held):
                 with pytest.raises(DrafterBrokenError, match="in one step"):
                     await ask()

@@ -16,7 +16,7 @@ from tests.unit.virtual_clock import on_loop
 
 ROOT = Path(__file__).parents[4]
 INTERNALS = ROOT / "actors" / "ray_internals"
-PACKAGES = ("outrider", "actors", "serve_app", "cluster", "lab")
+PACKAGES = ("outrider", "actors", "serve_app", "cluster", "edge", "lab")
 NOT_PUBLIC = ("ray.core", "ray.serve.context", "ray.serve.generated")  # besides modules whose name begins with _
 ROUTER = "ray.serve._private.request_router.request_router"
 CLIENT = "ray.serve._private.client"
