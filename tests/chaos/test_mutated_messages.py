@@ -1,5 +1,6 @@
 """A small part of what ``python -m tests.chaos.mutated`` tries."""
 
+from tests.chaos.mutated_frames import calls_and_frames
 from tests.chaos.mutated_messages import calls, orders_and_answers, replies
 from tests.chaos.mutated_sizes import sizes
 
@@ -12,6 +13,11 @@ def test_both_ends_of_a_link_refuse_what_was_mutated_and_go_on() -> None:
 
 def test_replies_of_devices_are_read_or_refused() -> None:
     counts = replies(0, 6_000)
+    assert 0 < counts.understood < counts.tried
+
+
+def test_a_host_answers_mutated_calls_and_drafts_beside_them() -> None:
+    counts = calls_and_frames(0, 6_000)
     assert 0 < counts.understood < counts.tried
 
 

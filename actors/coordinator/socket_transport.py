@@ -1,0 +1,178 @@
+"""Carries messages to a drafter over a stream, such as a local socket, on which a device answers (``edge.server``).
+
+The stream may break under a call. It is opened again, and calls that still wait are sent once more: a drafter answers a
+repeated one as before.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from actors.waiting import retrieve, within
+from edge.frames import frame, read_frame
+from outrider.contracts.drafting import DraftTerms
+from outrider.contracts.errors import DrafterBrokenError, DrafterSilentError, MessageError
+from outrider.contracts.requests import GenerationId
+from outrider.contracts.verifying import OpenGeneration
+from outrider.versions import VERSIONS
+from outrider.wire.calls import write_call
+from outrider.wire.envelope import MAX_MESSAGE_BYTES
+from outrider.wire.replies import Answer, DrafterCard, Reply, answer_bytes, read_reply, reply_bytes
+
+_PAUSE_S = 0.05  # before a stream is opened again
+_LEAST_PROTOCOL = 7  # the first in which calls are bytes
+
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _WaitingCall:
+    data: bytes
+    most_bytes: int
+    reply: "asyncio.Future[bytes]"
+
+
+class SocketDrafterTransport:
+    """``DrafterTransport`` over a stream that ``connect`` opens."""
+
+    def __init__(self, name: str, connect: Callable[[], Awaitable[Stream]]) -> None:
+        """Open nothing yet: ``greet`` does."""
+        self._name, self._connect = name, connect
+        self.message_version = VERSIONS.messages.newest
+        self.protocol_version = _LEAST_PROTOCOL
+        self._waiting: dict[int, _WaitingCall] = {}
+        self._bounds: dict[int, int] = {}  # of replies that may come on this stream, by number
+        self._number = 0
+        self._writer: asyncio.StreamWriter | None = None  # while the stream is open
+        self._running: asyncio.Task[None] | None = None
+        self.opened = 0  # times that the stream was opened
+
+    async def greet(self, deadline_s: float) -> DrafterCard:
+        """Return the drafter's card, and agree on the highest versions that both sides know.
+
+        Raises:
+            DrafterBrokenError: it has no version in common, or sends no card.
+            DrafterLostError: no answer within ``deadline_s`` seconds.
+        """
+        card = await self._called("card", deadline_s=deadline_s)
+        if not isinstance(card, DrafterCard):
+            raise DrafterBrokenError(f"drafter {self._name} needs to send its card, found {card!r:.60}")
+        protocol = VERSIONS.protocol.common(card.versions.protocol)
+        messages = VERSIONS.messages.common(card.versions.messages)
+        if protocol is None or protocol < _LEAST_PROTOCOL or messages is None:
+            raise DrafterBrokenError(f"drafter {self._name} needs versions as {VERSIONS}, found {card.versions}")
+        self.protocol_version, self.message_version = protocol, messages
+        return card
+
+    async def open(self, request: OpenGeneration, terms: DraftTerms, deadline_s: float) -> None:
+        await self._called("open", request, terms, deadline_s=deadline_s)
+
+    async def exchange(
+        self, generation: GenerationId, order: bytes, deadline_s: float, most_bytes: int = MAX_MESSAGE_BYTES
+    ) -> Answer:
+        return await self._answer("exchange", generation, order, deadline_s=deadline_s, message_bytes=most_bytes)
+
+    async def probe(self, sent: bytes, reply_bytes: int, deadline_s: float) -> Answer:
+        answer = await self._answer("probe", sent, reply_bytes, deadline_s=deadline_s, message_bytes=reply_bytes)
+        if len(answer.data) != reply_bytes:
+            raise DrafterBrokenError(
+                f"drafter {self._name} needs to send {reply_bytes} bytes, found {len(answer.data)}"
+            )
+        return answer
+
+    async def prove(self, deadline_s: float) -> None:
+        """Have the drafter draft a token through its engine; raise as ``open`` if it cannot."""
+        await self._called("prove", deadline_s=deadline_s)
+
+    async def held(self, deadline_s: float, most_bytes: int) -> Reply:
+        """Return what the drafter says it holds; ``outrider.wire.replies.holding`` checks it."""
+        return await self._called("held", deadline_s=deadline_s, most_bytes=most_bytes)
+
+    def close(self, generation: GenerationId) -> None:
+        """Have the drafter drop a generation, without waiting; lost if the stream is broken just now."""
+        if self._writer is not None:
+            data = write_call("close", generation, version=self.protocol_version)
+            self._send(self._next_number(), data, reply_bytes("close"), self._writer)
+
+    async def disconnect(self) -> None:
+        """Close the stream for good; calls that still wait end by their deadlines."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait({self._running})
+
+    async def _answer(self, method: str, *arguments: Any, deadline_s: float, message_bytes: int) -> Answer:
+        most_bytes = answer_bytes(message_bytes)
+        answer = await self._called(method, *arguments, deadline_s=deadline_s, most_bytes=most_bytes)
+        if not isinstance(answer, Answer):
+            raise DrafterBrokenError(f"drafter {self._name} needs to send an Answer, found {answer!r:.60}")
+        return answer
+
+    async def _called(self, method: str, *arguments: Any, deadline_s: float, most_bytes: int | None = None) -> Reply:
+        most_bytes = reply_bytes(method) if most_bytes is None else most_bytes
+        data, number = write_call(method, *arguments, version=self.protocol_version), self._next_number()
+        call = _WaitingCall(data, most_bytes, asyncio.get_running_loop().create_future())
+        self._waiting[number] = call
+        if self._writer is not None:
+            self._send(number, data, most_bytes, self._writer)
+        elif self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._run())
+            self._running.add_done_callback(retrieve)
+        try:
+            return read_reply(await within(deadline_s, call.reply), most_bytes)
+        except TimeoutError:
+            raise DrafterSilentError(
+                f"drafter {self._name} needs to answer within {deadline_s:g} s and did not; the generation continues "
+                "without it"
+            ) from None
+        except DrafterBrokenError as error:
+            raise DrafterBrokenError(f"drafter {self._name}: {error}") from error
+        finally:
+            del self._waiting[number]
+
+    def _next_number(self) -> int:
+        self._number = (self._number + 1) % 2**16
+        while self._number in self._waiting:
+            self._number = (self._number + 1) % 2**16
+        return self._number
+
+    def _bound(self, number: int) -> int:
+        """Return how long a reply may be, once: late ones are read as well, those of calls never sent are not."""
+        return self._bounds.pop(number, -1)
+
+    def _send(self, number: int, data: bytes, most_bytes: int, writer: asyncio.StreamWriter) -> None:
+        self._bounds[number] = most_bytes
+        writer.write(frame(number, data))
+
+    async def _run(self) -> None:
+        """Keep the stream open while calls wait for replies, and hand these over."""
+        try:
+            while True:
+                with suppress(OSError, asyncio.IncompleteReadError):
+                    await self._read()
+                if not self._waiting:
+                    return
+                await asyncio.sleep(_PAUSE_S)
+        except MessageError as error:
+            for call in self._waiting.values():
+                if not call.reply.done():
+                    call.reply.set_exception(DrafterBrokenError(str(error)))
+
+    async def _read(self) -> None:
+        reader, writer = await self._connect()
+        self.opened += 1
+        try:
+            self._bounds.clear()
+            for number, call in self._waiting.items():
+                self._send(number, call.data, call.most_bytes, writer)
+            self._writer = writer
+            while True:
+                number, reply = await read_frame(reader, self._bound)
+                if (found := self._waiting.get(number)) is not None and not found.reply.done():
+                    found.reply.set_result(reply)
+        finally:
+            self._writer = None
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()

@@ -1,0 +1,33 @@
+"""Frames calls and replies on a byte stream: length, the call's number, and the call or its reply.
+
+Who reads says how long the content of a frame may be, and nothing of a longer one is read.
+"""
+
+import asyncio
+import struct
+from collections.abc import Callable
+
+from outrider.contracts.errors import MessageError
+
+_HEAD = struct.Struct(">IH")  # length, number of the call
+
+
+def frame(number: int, content: bytes) -> bytes:
+    return _HEAD.pack(len(content), number) + content
+
+
+async def read_frame(reader: asyncio.StreamReader, most_bytes: Callable[[int], int]) -> tuple[int, bytes]:
+    """Return the next frame's number and content.
+
+    Args:
+        reader: of the stream.
+        most_bytes: returns how long the content may be, by the call's number.
+
+    Raises:
+        MessageError: the frame is longer; the stream is of no further use.
+        asyncio.IncompleteReadError: the stream has ended.
+    """
+    length, number = _HEAD.unpack(await reader.readexactly(_HEAD.size))
+    if length > (most := most_bytes(number)):
+        raise MessageError(f"needs a frame of at most {most} bytes for call {number}, found {length}; it was not read")
+    return number, await reader.readexactly(length)
