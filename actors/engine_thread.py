@@ -10,10 +10,7 @@ from typing import TypeVar
 import torch
 
 from actors.messages import ModelCard
-from outrider.models.loading import ModelFacts
-from outrider.wire.replies import DrafterCard
-
-_Card = TypeVar("_Card", ModelCard, DrafterCard)
+def card_of(kind: type[_Card], facts: ModelIdentity, max_context_tokens: int) -> _Card:
 
 # Nice value: an engine gets two thirds of the time of processes that answer requests on the same cores. At 5 a flood of
 # requests takes too much.
@@ -34,7 +31,7 @@ def _begin(threads: int, device: str) -> None:
         os.nice(_BEHIND)  # of this thread, and those that it begins
 
 
-def card_of(kind: type[_Card], facts: ModelFacts, max_context_tokens: int) -> _Card:
+def card_of(kind: type[_Card], facts: ModelIdentity, max_context_tokens: int) -> _Card:
     """Return an engine's card; ``max_context_tokens`` is what it can hold; its model may allow more."""
     return kind(
         name=facts.name,

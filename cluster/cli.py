@@ -23,6 +23,7 @@ _COMMANDS = {
     "config": "show or check the configuration",
     "models": "manage the embedded models",
     "distill": "distil a drafter for a target from the target's own layers",
+    "export": "export a draft model to the file that devices draft with",
     "train": "train a decision head or an acceptance predictor for a pair of models",
     "profile": "measure this machine's verification times and fit the scheduler's cost model",
     "simulate": "run scenarios on a virtual clock: a YAML file, or the WISP paper's capacity tables",

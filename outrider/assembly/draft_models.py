@@ -9,6 +9,7 @@ from pathlib import Path
 from outrider.config.drafters import DrafterGroupConfig
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
+from outrider.engines.onnx.kind import SUFFIX
 from outrider.models.embedded import DRAFTER_NAME, embedded_drafter_path
 from outrider.models.file_hash import sampled_hash
 from outrider.models.folders import EMBEDDED, fetched_folder
@@ -46,9 +47,17 @@ def _hash_here(model: str) -> str | None:
     place = embedded_drafter_path() if embedded else Path(model).expanduser()
     if embedded or (place.suffix == ".safetensors" and place.is_file()):
         return sampled_hash(place)
+    if place.suffix == SUFFIX:
+        return _hash_exported(place) if place.is_file() else None
     folder = place if place.is_dir() else fetched_folder(model)
     if folder is None:
         return None
     from outrider.models.target_folder import model_hash  # noqa: PLC0415 (it loads torch)
 
     return model_hash(folder)
+
+
+def _hash_exported(file: Path) -> str:
+    from outrider.engines.onnx.model import OnnxModel  # noqa: PLC0415 (it loads onnxruntime)
+
+    return OnnxModel(file, 1).drafter.model_hash

@@ -38,7 +38,7 @@ def build_drafter(spec: DrafterSpec, on_verdict: OnVerdict | None = None) -> Bui
         PairMismatchError: the named predictor of acceptance is for another pair.
         ParameterError: a value that engine or model does not support.
     """
-    built = DRAFTERS[spec.engine](spec, on_verdict)
+    built = DRAFTERS[spec.engine].build(spec, on_verdict)
     return replace(built, engine=slowed_drafter(built.engine, PassTimer(spec.speed))) if spec.speed else built
 
 

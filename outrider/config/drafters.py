@@ -112,8 +112,9 @@ class DrafterGroupConfig:
     emulated_step_ms: Milliseconds = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse a CUDA device without a GPU share: Ray would hide every GPU from the drafter."""
+        """Refuse a CUDA device without a GPU share (Ray would hide every GPU), and what the engine does not support."""
         check_gpu(self.device, self.num_gpus)
+        DRAFTERS[self.engine].check(self.device, self.dtype)
 
     @property
     def trusted(self) -> bool:

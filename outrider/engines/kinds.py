@@ -20,6 +20,7 @@ from outrider.engines.limits import EngineLimits
 
 if TYPE_CHECKING:
     from outrider.models.head_file import Head
+    from outrider.models.identity import ModelIdentity
     from outrider.models.loading import ModelFacts
     from outrider.verification.decision_head import DecisionHead
 
@@ -130,8 +131,20 @@ class DrafterSpec:
 @dataclass(frozen=True, slots=True)
 class BuiltDrafter:
     engine: DrafterEngine
-    facts: "ModelFacts"
+    facts: "ModelIdentity"
 
 
-# Loads the model and makes the engine, in the thread that will use it; without an ``OnVerdict`` verdicts are dropped.
-DrafterKind = Callable[[DrafterSpec, OnVerdict | None], BuiltDrafter]
+@dataclass(frozen=True, slots=True)
+class DrafterKind:
+    """A kind of drafter engine.
+
+    Attributes:
+        build: loads the model and makes the engine, in the thread that will use it; without an ``OnVerdict`` verdicts
+            are dropped.
+        chains_only: it drafts chains of token ids, with no trees, distributions or hidden states.
+        check: raises ``ConfigError`` for a device and a dtype that it does not support.
+    """
+
+    build: Callable[[DrafterSpec, OnVerdict | None], BuiltDrafter]
+    chains_only: bool = False
+    check: Callable[[str, str], None] = lambda _device, _dtype: None

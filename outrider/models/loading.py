@@ -18,6 +18,7 @@ from outrider.models.drafter_weights import read_drafter_info
 from outrider.models.embedded import DRAFTER_NAME, embedded_drafter_path
 from outrider.models.file_hash import sampled_hash
 from outrider.models.folders import EMBEDDED, resolve_folder, short_name
+from outrider.models.identity import ModelIdentity
 from outrider.models.model_classes import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 from outrider.models.target_folder import model_hash, read_config
 from outrider.models.token_map import check_same_token_map, token_map, usable_vocab_size
@@ -28,20 +29,14 @@ from outrider.models.weight_hashes import check_hashes
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-@dataclass(frozen=True)
-class ModelFacts:
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts(ModelIdentity):
     """Facts about a model that coordinators and engines need besides the model itself."""
 
     tokenizer: PreTrainedTokenizerBase  # a distilled drafter has its target's
-    vocab_size: int  # length to which logits rows are cut: real tokens only, no padding
-    eos_token_ids: tuple[int, ...]  # tokens that end a response, ascending
-    max_context_tokens: int  # positions the model may use
-    name: str  # short, for logs and metrics
-    model_hash: str  # identity of config and weights (``target_folder.model_hash``)
-    token_map_hash: str  # sha256 of the token map; equal for every model of a pair
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LoadedModel(ModelFacts):
     """``model``: a transformers causal LM in eval mode without gradients."""
 

@@ -35,7 +35,16 @@ def random_model(shape: str, device: torch.device, dtype: torch.dtype, seed: int
 def as_loaded(model: PreTrainedModel) -> LoadedModel:
     """The model in the form that engines take, without tokenizer and names."""
     config = model.config
-    return LoadedModel(cast("Any", None), config.vocab_size, (), config.max_position_embeddings, "", "", "", model)
+    return LoadedModel(
+        tokenizer=cast("Any", None),
+        vocab_size=config.vocab_size,
+        eos_token_ids=(),
+        max_context_tokens=config.max_position_embeddings,
+        name="",
+        model_hash="",
+        token_map_hash="",
+        model=model,
+    )
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from outrider.drafting.stopping import StopSetting
 from outrider.engines.kinds import (
     BuiltDrafter,
     BuiltVerifier,
+    DrafterKind,
     DrafterSpec,
     VerifierKind,
     VerifierSpec,
@@ -121,4 +122,5 @@ def cpu_dtype() -> str:
     return "bfloat16" if narrow else "float32"
 
 
+TORCH_DRAFTER = DrafterKind(torch_drafter)
 TORCH_VERIFIER = VerifierKind(torch_verifier, block_tokens={"cpu": 16, "cuda": 16}, swaps=True, cpu_dtype=target_dtype)

@@ -5,7 +5,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol, cast
+from uuid import uuid4
 
 import pytest
 import torch
@@ -19,6 +22,9 @@ from outrider.drafting.stops import NeverStop, StopRule
 from outrider.engines.drafter.engine import TorchDrafter
 from outrider.engines.forward_model import BranchModel, PassResult
 from outrider.engines.limits import EngineLimits, MemoryBesideKv
+from outrider.engines.onnx.engine import OnnxDrafter
+from outrider.engines.onnx.export import export_drafter
+from outrider.engines.onnx.model import OnnxModel
 from outrider.engines.segments import BlockCopy, Move, Segment
 from outrider.engines.torch.linears import computes_bfloat16
 from outrider.engines.torch.model import PagedModel, kv_bytes_per_token
@@ -40,7 +46,16 @@ DEVICE = os.environ.get("OUTRIDER_TEST_DEVICE", "cpu")  # of torch's engines; el
 
 def loaded(model: PreTrainedModel) -> LoadedModel:
     """A tiny model as engines want it, without tokenizer and names."""
-    return LoadedModel(cast("Any", None), VOCAB, (), CONTEXT_TOKENS, "", "", "", model)
+    return LoadedModel(
+        tokenizer=cast("Any", None),
+        vocab_size=VOCAB,
+        eos_token_ids=(),
+        max_context_tokens=CONTEXT_TOKENS,
+        name="",
+        model_hash="",
+        token_map_hash="",
+        model=model,
+    )
 
 
 def placed(model: PreTrainedModel) -> PreTrainedModel:
@@ -298,7 +313,27 @@ class MakeDrafter:
         return self.make(model or self.model(), blocks=blocks, prefill_chunk_tokens=prefill_chunk_tokens)
 
 
+_EXPORTED = TemporaryDirectory(prefix="outrider-exported-")
+
+
+def onnx_drafter(
+    model: PreTrainedModel,
+    *,
+    blocks: int = 200,
+    prefill_chunk_tokens: int = 16,
+    rule: StopRule | None = None,
+    on_verdict: OnVerdict | None = None,
+) -> OnnxDrafter:
+    """The onnx drafter over the model in float32, which draws what torch draws, with room for ``blocks`` KV blocks."""
+    file = Path(_EXPORTED.name) / f"{uuid4().hex}.onnx"
+    export_drafter(loaded(model), file, quantise=False)
+    exported = OnnxModel(file, 1)
+    limits = EngineLimits(exported.drafter.kv.token_bytes * BLOCK_TOKENS * blocks, BLOCK_TOKENS, prefill_chunk_tokens)
+    return OnnxDrafter(exported, limits, Always(rule or NeverStop()), on_verdict)
+
+
 DRAFTERS = {
+    "onnx": MakeDrafter(onnx_drafter, whole=False),
     "torch": MakeDrafter(torch_drafter),
     "table": MakeDrafter(lambda model, **_: TableDrafter(model), lambda: TableModel(VOCAB), whole=False),
 }

@@ -26,7 +26,7 @@ from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import GenerationId, ProtocolName, SamplingParams
 from outrider.contracts.verifying import OpenGeneration
 from outrider.drafting.recalibration import OnVerdict
-from outrider.engines.kinds import BuiltDrafter, DrafterSpec
+from outrider.engines.kinds import BuiltDrafter, DrafterKind, DrafterSpec
 from outrider.engines.registry import DRAFTERS
 from outrider.models.loading import load_target
 from outrider.session.session import CoordinatorSession
@@ -66,7 +66,7 @@ def request_of(name: str, tokens: list[int], round_number: int, protocol: Protoc
 
 @pytest.mark.parametrize("engine", [*DRAFTERS, "table"])
 def test_any_registered_engine_serves(engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(DRAFTERS, "table", table_drafter)
+    monkeypatch.setitem(DRAFTERS, "table", DrafterKind(table_drafter))
 
     async def served() -> None:
         actor, model = actor_of(engine, folder), MODELS[engine](folder)
@@ -97,7 +97,7 @@ def test_any_registered_engine_serves(engine: str, folder: Path, monkeypatch: py
 
 
 def test_what_an_engine_does_not_draft_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(DRAFTERS, "table", table_drafter)
+    monkeypatch.setitem(DRAFTERS, "table", DrafterKind(table_drafter))
 
     async def refused() -> None:
         actor, session = actor_of("table", folder), CoordinatorSession(TERMS.wire, "a")
@@ -146,7 +146,7 @@ async def one_round(actor: DrafterActor, name: str) -> list[int]:
 
 
 def test_an_error_of_one_generation_ends_its_drafting_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(DRAFTERS, "table", poisoned_drafter)
+    monkeypatch.setitem(DRAFTERS, "table", DrafterKind(poisoned_drafter))
 
     async def drafted() -> None:
         actor, others = actor_of("table", folder), ["a", "b", "c"]
@@ -174,7 +174,7 @@ def test_a_drafter_proves_itself_whatever_stops_its_drafts(folder: Path, stoppin
 
 
 def test_a_drafter_that_fails_at_one_after_the_other_is_broken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(DRAFTERS, "table", poisoned_drafter)
+    monkeypatch.setitem(DRAFTERS, "table", DrafterKind(poisoned_drafter))
     monkeypatch.setattr(Poisoned, "fails", staticmethod(lambda _: True))
 
     async def broken() -> None:
@@ -194,7 +194,7 @@ def test_a_drafter_that_fails_at_one_after_the_other_is_broken(folder: Path, mon
 def test_one_whose_engine_stands_still_does_not_say_that_it_is_well(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(DRAFTERS, "table", stuck_drafter)
+    monkeypatch.setitem(DRAFTERS, "table", DrafterKind(stuck_drafter))
     monkeypatch.setattr(Stuck, "begun", threading.Event())
     monkeypatch.setattr(Stuck, "may_end", threading.Event())
 
@@ -225,7 +225,7 @@ def stuck_drafter(spec: DrafterSpec, _on_verdict: OnVerdict | None) -> BuiltDraf
 
 def test_a_probe_is_answered_while_the_engine_is_in_a_step(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By this a drafter shows that it lives, however long a block takes it."""
-    monkeypatch.setitem(DRAFTERS, "table", stuck_drafter)
+    monkeypatch.setitem(DRAFTERS, "table", DrafterKind(stuck_drafter))
 
     async def probed() -> None:
         actor, session = actor_of("table", folder), CoordinatorSession(TERMS.wire, "a")

@@ -1,0 +1,93 @@
+"""The onnx engine as a kind of drafter engine. Imports onnxruntime, and torch to export, only when one is built."""
+
+import hashlib
+import logging
+from pathlib import Path
+
+from outrider.contracts.errors import ConfigError, EngineUnavailableError
+from outrider.drafting.recalibration import OnVerdict
+from outrider.engines.kinds import BuiltDrafter, DrafterKind, DrafterSpec
+from outrider.engines.onnx.exported import FORMAT
+from outrider.engines.torch.kind import stopping_of
+from outrider.events import event
+from outrider.models.identity import ModelIdentity
+
+SUFFIX = ".onnx"
+_LOCK_DEADLINE_S = 1200.0
+_LOG = logging.getLogger(__name__)
+
+
+def onnx_drafter(spec: DrafterSpec, on_verdict: OnVerdict | None = None) -> BuiltDrafter:
+    """Build an ``OnnxDrafter`` over an exported file, or over what is exported to the cache the first time."""
+    try:
+        from outrider.engines.onnx.engine import OnnxDrafter  # noqa: PLC0415
+        from outrider.engines.onnx.model import OnnxModel  # noqa: PLC0415
+    except ImportError as error:
+        raise EngineUnavailableError(
+            f"needs onnxruntime for engine onnx, found: {error}; install it, or draft with engine torch"
+        ) from error
+    model = OnnxModel(exported_file(spec.model, spec.target), spec.threads)
+    card = model.drafter
+    identity = ModelIdentity(
+        vocab_size=card.vocab_size,
+        eos_token_ids=card.eos_token_ids,
+        max_context_tokens=card.max_context_tokens,
+        name=card.name,
+        model_hash=card.model_hash,
+        token_map_hash=card.token_map_hash,
+    )
+    engine = OnnxDrafter(model, spec.limits, stopping_of(spec, card.model_hash), on_verdict)
+    return BuiltDrafter(engine, identity)
+
+
+def exported_file(model: str, target: str) -> Path:
+    """Return the .onnx file of a draft model: the one that is named, or else a cached one, exported if it is missing.
+
+    Safe to call from several processes at once: one exports, the others wait. Raises as ``load_drafter`` and
+    ``export_drafter``.
+    """
+    if model.endswith(SUFFIX):
+        return Path(model).expanduser()
+    from filelock import FileLock  # noqa: PLC0415
+
+    from outrider.models.embedded import DRAFTER_NAME, outrider_home  # noqa: PLC0415
+    from outrider.models.folders import EMBEDDED  # noqa: PLC0415
+
+    key = hashlib.sha256(
+        "/".join((str(FORMAT), _identity(model, (EMBEDDED, DRAFTER_NAME)), _identity(target))).encode()
+    ).hexdigest()
+    file = outrider_home() / "exported" / f"{Path(model).name.removesuffix('.safetensors')}-{key[:16]}{SUFFIX}"
+    if file.is_file():
+        return file
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{file}.lock", timeout=_LOCK_DEADLINE_S):
+        if not file.is_file():
+            from outrider.engines.onnx.export import export_drafter  # noqa: PLC0415
+            from outrider.models.loading import load_drafter  # noqa: PLC0415
+
+            made = export_drafter(load_drafter(model, target, dtype="float32", device="cpu"), file)
+            event(_LOG, "drafter_exported", file=str(file), size_bytes=made.size_bytes)
+    return file
+
+
+def _identity(name: str, drafter_names: tuple[str, ...] = ()) -> str:
+    """Return a hash of a model's files: of a draft model, or of the target whose embedding and head it uses."""
+    from outrider.models.embedded import embedded_drafter_path  # noqa: PLC0415
+    from outrider.models.file_hash import sampled_hash  # noqa: PLC0415
+    from outrider.models.folders import resolve_folder  # noqa: PLC0415
+    from outrider.models.target_folder import model_hash  # noqa: PLC0415
+
+    if name in drafter_names:
+        return sampled_hash(embedded_drafter_path())
+    file = Path(name).expanduser()
+    return sampled_hash(file) if file.suffix == ".safetensors" else model_hash(resolve_folder(name))
+
+
+def _check(device: str, dtype: str) -> None:
+    if device != "cpu":
+        raise ConfigError("device", "cpu where engine is onnx", device)
+    if dtype not in ("auto", "int8"):
+        raise ConfigError("dtype", "auto or int8 where engine is onnx", dtype)
+
+
+ONNX_DRAFTER = DrafterKind(onnx_drafter, chains_only=True, check=_check)
