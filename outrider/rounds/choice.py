@@ -12,7 +12,7 @@ from outrider.contracts.exchanged import Deferral, WireFormat
 from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import ChoiceReport, PlanEstimate, ProtocolName
 from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block, Verified, target_rule
-from outrider.protocols.registry import PROTOCOLS, UNJUDGED, reproducible_protocols, untrusted_safe_protocols
+from outrider.protocols.registry import PLAINEST, PROTOCOLS, UNJUDGED, reproducible_protocols, untrusted_safe_protocols
 from outrider.rounds.blocks import Judging, tree_verdict
 from outrider.rounds.events import RoundInput
 from outrider.rounds.generation import Generation
@@ -124,6 +124,9 @@ class RoundChooser:
         trusted = drafter is not None and drafter.trusted
         hidden_width = view.hidden_width if view is not None and trusted else 0
         protocols = self._protocols if hidden_width else self._unjudged
+        chains_only = view is not None and view.chains_only
+        if chains_only:
+            protocols = tuple(name for name in protocols if name == PLAINEST)
         if drafter is not None:
             self._judge = drafter.model
         self._situation = RoundSituation(
@@ -138,8 +141,8 @@ class RoundChooser:
             protocols=protocols if trusted else untrusted_safe_protocols(protocols, generation.request.params),
             window=self._window,
             expansion=self._expansion,
-            rows=self._rows,
-            may_grow=True,
+            rows=0 if chains_only else self._rows,
+            may_grow=not chains_only,
             later_protocols=self._protocols,  # it may have a trusted drafter then
             promise=promise,
             mode=round_input.mode,

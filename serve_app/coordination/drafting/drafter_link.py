@@ -20,7 +20,7 @@ from outrider.contracts.errors import (
     OutriderError,
 )
 from outrider.events import event
-from outrider.protocols.registry import untrusted_safe_protocols
+from outrider.protocols.registry import PLAINEST, untrusted_safe_protocols
 from outrider.rounds.events import AskAgain, AskDrafter, DrafterAnswered, Exchange, LeasedDrafter
 from outrider.rounds.generation import Generation
 from outrider.tracing.responses import ResponseTrace
@@ -178,15 +178,18 @@ class DrafterLink:
     def _groups(self) -> frozenset[str] | None:
         """Return the groups that may draft, None for all: those the request allows.
 
-        Where the output would depend on the device's draws, only those of them that are trusted.
+        Where the output would depend on the device's draws, only those of them that are trusted; where the device must
+        draw otherwise than the target, only those whose engine can.
         """
         request, book = self._generation.request, self._book
         allowed = None if request.drafters is None else frozenset(request.drafters)
         named = request.protocol
-        needs_trust = named is not None and not untrusted_safe_protocols((named,), request.params)
-        if not needs_trust and self._generation.correction_by is None:
-            return allowed
-        return book.trusted if allowed is None else allowed & book.trusted
+        corrects = self._generation.correction_by is not None
+        if corrects or (named is not None and not untrusted_safe_protocols((named,), request.params)):
+            allowed = book.trusted if allowed is None else allowed & book.trusted
+        if corrects or named not in (None, PLAINEST):
+            allowed = book.able if allowed is None else allowed & book.able
+        return allowed
 
     def _give_up(self, leased: LeasedDrafterSession, error: OutriderError) -> None:
         """Close and exclude a drafter, and report it to the fleet unless the generation was just too long for it."""

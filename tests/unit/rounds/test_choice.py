@@ -132,3 +132,15 @@ def test_a_sampled_response_that_may_have_a_trusted_drafter_later_has_no_tree_th
         assert policy.told.protocols == ("token_ids",)
         assert bool(policy.told.grown_rows if rows else policy.told.most_grown) is grows
         assert plan == DraftPlan("token_ids", 3, rows=rows if grows else 0)
+
+
+def test_a_drafter_of_chains_is_asked_for_nothing_else() -> None:
+    """Neither for trees that are named nor for those that grow, and not at all where another protocol is."""
+    device = LeasedDrafter("small", AcceptanceBook(), DrafterView(None, 0.02, 0.0, chains_only=True), trusted=True)
+    for named, plan in ((None, DraftPlan("token_ids", 3)), ("tslt", None), ("tslt_tree", None)):
+        request = GenerationRequest("g", PROMPT, SamplingParams(temperature=1.0), 64, window=3, rows=8, protocol=named)
+        generation = Generation(replace(request, reproducible=False), eos_token_ids=(), max_context_tokens=128)
+        speculation = Speculation(("dsd", "token_ids", "tslt_tree"), 16, None, WIRE, has_drafters=True)
+        policy = Seeing()
+        assert RoundChooser(generation, speculation, policy).choose(RoundInput(device, VIEW), None).chosen.plan == plan
+        assert (policy.told.grown_rows, policy.told.most_grown) == (0, 0)

@@ -10,6 +10,7 @@ drafters:
   - {name: plain}
   - {name: stopping, stopping: {rule: while_it_pays}}
   - {name: logging, round_log: {folder: /var/lib/outrider/rounds}}
+  - {name: chains, engine: onnx}
 """
 
 
@@ -17,6 +18,9 @@ def test_a_choice_sees_of_a_device_whether_it_stops_and_whether_it_logs() -> Non
     drafting = generations_settings(parse_config(TEXT, "test")).drafting
     book = DrafterBook(drafting.drafters)
     views = {group: book.view(DrafterId(group, 0), 0.0) for group in ("plain", "stopping", "logging")}
+    assert book.view(DrafterId("chains", 0), 0.0).chains_only
+    assert not any(view.chains_only for view in views.values())
+    assert book.able == {"plain", "stopping", "logging"}
     assert [view.by_price for view in views.values()] == [False, True, False]
     assert {group: (view.stops, view.logs) for group, view in views.items()} == {
         "plain": (False, False),
