@@ -10,7 +10,10 @@ from typing import TypeVar
 import torch
 
 from actors.messages import ModelCard
-def card_of(kind: type[_Card], facts: ModelIdentity, max_context_tokens: int) -> _Card:
+from outrider.models.identity import ModelIdentity
+from outrider.wire.replies import DrafterCard
+
+_Card = TypeVar("_Card", ModelCard, DrafterCard)
 
 # Nice value: an engine gets two thirds of the time of processes that answer requests on the same cores. At 5 a flood of
 # requests takes too much.
