@@ -274,7 +274,9 @@ def stop_vllm() -> Iterator[None]:
 class MakesDrafter(Protocol):
     """A function that makes a drafter of ``blocks`` KV blocks, where it has any."""
 
-    def __call__(self, model: Any, *, blocks: int = 200, prefill_chunk_tokens: int = 16) -> DrafterEngine: ...
+    def __call__(
+        self, model: Any, *, blocks: int = 200, prefill_chunk_tokens: int = 16, rule: StopRule | None = None
+    ) -> DrafterEngine: ...
 
 
 def torch_drafter(
@@ -300,17 +302,26 @@ class MakeDrafter:
         make: see ``__call__``.
         model: what they draft with.
         whole: whether they draft by every protocol over KV of limited size; if not, chains of token ids.
+        scarce_blocks: KV blocks that hold some of five texts; None: it has no KV.
+        stops: whether they take a rule that stops chains.
     """
 
     make: MakesDrafter
     model: Callable[[], PreTrainedModel | TableModel] = tiny_llama
     whole: bool = True
+    scarce_blocks: int | None = 26
+    stops: bool = True
 
     def __call__(
-        self, model: PreTrainedModel | None = None, *, blocks: int = 200, prefill_chunk_tokens: int = 16
+        self,
+        model: PreTrainedModel | None = None,
+        *,
+        blocks: int = 200,
+        prefill_chunk_tokens: int = 16,
+        rule: StopRule | None = None,
     ) -> DrafterEngine:
         """An engine over this model, or over one of its own."""
-        return self.make(model or self.model(), blocks=blocks, prefill_chunk_tokens=prefill_chunk_tokens)
+        return self.make(model or self.model(), blocks=blocks, prefill_chunk_tokens=prefill_chunk_tokens, rule=rule)
 
 
 _EXPORTED = TemporaryDirectory(prefix="outrider-exported-")
@@ -333,11 +344,23 @@ def onnx_drafter(
 
 
 DRAFTERS = {
-    "onnx": MakeDrafter(onnx_drafter, whole=False),
+    "onnx": MakeDrafter(onnx_drafter, whole=False, scarce_blocks=3 * CONTEXT_TOKENS // BLOCK_TOKENS),  # whole rows
     "torch": MakeDrafter(torch_drafter),
-    "table": MakeDrafter(lambda model, **_: TableDrafter(model), lambda: TableModel(VOCAB), whole=False),
+    "table": MakeDrafter(
+        lambda model, **_: TableDrafter(model),
+        lambda: TableModel(VOCAB),
+        whole=False,
+        scarce_blocks=None,
+        stops=False,
+    ),
 }
 EVERY_DRAFTER = pytest.mark.parametrize("make_drafter", DRAFTERS.values(), ids=DRAFTERS.keys())
 WHOLE_DRAFTERS = pytest.mark.parametrize(
     "make_drafter", [pytest.param(one, id=name) for name, one in DRAFTERS.items() if one.whole]
+)
+STOPPING_DRAFTERS = pytest.mark.parametrize(
+    "make_drafter", [pytest.param(one, id=name) for name, one in DRAFTERS.items() if one.stops]
+)
+DRAFTERS_WITH_KV = pytest.mark.parametrize(
+    "make_drafter", [pytest.param(one, id=name) for name, one in DRAFTERS.items() if one.scarce_blocks is not None]
 )

@@ -11,7 +11,14 @@ from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest, NeedsPre
 from outrider.contracts.errors import ContextTooLongError
 from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.protocols.registry import PROTOCOLS
-from tests.unit.engines.conftest import EVERY_DRAFTER, VOCAB, WHOLE_DRAFTERS, MakeDrafter, tiny_llama
+from tests.unit.engines.conftest import (
+    DRAFTERS_WITH_KV,
+    EVERY_DRAFTER,
+    VOCAB,
+    WHOLE_DRAFTERS,
+    MakeDrafter,
+    tiny_llama,
+)
 from tests.unit.engines.drafter_device import (
     GREEDY,
     PENALISED,
@@ -31,8 +38,22 @@ WITHHELD = SamplingParams(
 )
 
 
+BIASED = SamplingParams(
+    temperature=1.2, seed=5, logit_bias=((7, 100.0), (8, -100.0), (9, 3.5)), presence_penalty=2.0, top_k=7, min_p=0.01
+)
+TRUNCATED = SamplingParams(temperature=2.0, seed=6, top_p=0.4)
+EVERY_PARAMS = {
+    "greedy": GREEDY,
+    "sampled": SAMPLED,
+    "withheld": WITHHELD,
+    "biased": BIASED,
+    "truncated": TRUNCATED,
+    "greedy, biased": replace(BIASED, temperature=0.0),
+}
+
+
 @EVERY_DRAFTER
-@pytest.mark.parametrize("params", [GREEDY, SAMPLED, WITHHELD], ids=["greedy", "sampled", "withheld"])
+@pytest.mark.parametrize("params", EVERY_PARAMS.values(), ids=EVERY_PARAMS.keys())
 def test_token_ids_are_the_models_own_choice_with_the_shared_noise(
     make_drafter: MakeDrafter, params: SamplingParams
 ) -> None:
@@ -82,9 +103,10 @@ def test_feedback_may_take_back_committed_tokens(make_drafter: MakeDrafter) -> N
     assert draft_of(engine, device.request(4)).token_ids == device.truth(4)
 
 
-@WHOLE_DRAFTERS
+@DRAFTERS_WITH_KV
 def test_company_and_scarce_memory_do_not_change_a_draft(make_drafter: MakeDrafter) -> None:
-    engine = make_drafter(blocks=26)
+    assert make_drafter.scarce_blocks is not None
+    engine = make_drafter(blocks=make_drafter.scarce_blocks)
     rng = random.Random(2)
     devices = [
         Device(f"d{i}", SAMPLED if i % 2 else GREEDY, tuple(rng.randrange(VOCAB) for _ in range(rng.randint(5, 40))))
@@ -173,6 +195,52 @@ def test_what_the_drafter_does_not_hold_needs_its_prefix(make_drafter: MakeDraft
     assert answer_to(engine, device.request(2)) == NeedsPrefix("a", 2)
     plan = DraftPlan("token_ids", 1)
     assert answer_to(engine, DraftRequest("a", 3, len(PROMPT), (1, 2), 12345, plan)) == NeedsPrefix("a", 3)
+
+
+@EVERY_DRAFTER
+def test_generations_come_go_and_are_resumed_beside_each_other(make_drafter: MakeDrafter) -> None:
+    """With any window, none, and any part of a draft accepted, or a token taken back."""
+    engine, rng = make_drafter(), random.Random(3)
+    devices = [Device(str(i), params, model=make_drafter.model) for i, params in enumerate(EVERY_PARAMS.values())]
+    held = set[Device]()
+    for _ in range(12):
+        asked = {}
+        for device in rng.sample(devices, 3):
+            if device not in held:  # begun, or resumed with what it has said
+                engine.open(device.opening(), TERMS)
+                device.known = len(device.tokens)
+                held.add(device)
+            window = rng.randint(0, 5)
+            asked[device.name] = device, device.truth(window)
+            engine.submit(device.request(window))
+        answers = answers_of(engine)
+        for name, (device, truth) in asked.items():
+            answer = answers[name]
+            assert isinstance(answer, Draft)
+            assert answer.token_ids == truth
+            device.tokens += [*truth[: rng.randint(0, 5)], *([rng.randrange(VOCAB)] if rng.random() < 0.8 else [])]
+            if rng.random() < 0.2:
+                engine.close(name)
+                held.discard(device)
+    assert engine.usage().generations == len(held)
+
+
+@EVERY_DRAFTER
+def test_a_closed_generation_is_forgotten_and_may_be_opened_again(make_drafter: MakeDrafter) -> None:
+    engine, device = make_drafter(), Device("a", SAMPLED, model=make_drafter.model)
+    for name in ("a", "unknown"):
+        engine.close(name)
+    engine.open(device.opening(), TERMS)
+    engine.submit(device.request(8))
+    engine.step()
+    engine.close("a")
+    engine.close("a")
+    assert (engine.busy, engine.started(), engine.usage().generations) == (False, (), 0)
+    assert answer_to(engine, device.request(2)) == NeedsPrefix("a", 2)
+    engine.open(device.opening(), TERMS)
+    assert draft_of(engine, device.request(3)).token_ids == device.truth(3)
+    engine.open(device.opening(), TERMS)
+    assert draft_of(engine, device.request(4)).token_ids == device.truth(4), "in place of the one before"
 
 
 @WHOLE_DRAFTERS

@@ -21,7 +21,7 @@ from outrider.engines.drafter import batch
 from outrider.protocols.registry import PROTOCOLS
 from outrider.sampling.device_tensors import everywhere_at_once
 from outrider.sampling.distributions import softmax
-from tests.unit.engines.conftest import tiny_llama, torch_drafter
+from tests.unit.engines.conftest import STOPPING_DRAFTERS, MakeDrafter, MakesDrafter, tiny_llama, torch_drafter
 from tests.unit.engines.drafter.test_frequent_head import proposing_some
 from tests.unit.engines.drafter_device import (
     GREEDY,
@@ -54,8 +54,10 @@ class Listening:
         return self
 
 
-def drafted(rule: StopRule, protocol: ProtocolName, params: SamplingParams) -> Draft:
-    engine, device = torch_drafter(tiny_llama(), rule=rule), Device("a", params, protocol=protocol)
+def drafted(
+    rule: StopRule, protocol: ProtocolName, params: SamplingParams, make: MakesDrafter = torch_drafter
+) -> Draft:
+    engine, device = make(tiny_llama(), rule=rule), Device("a", params, protocol=protocol)
     engine.open(device.opening(), TERMS)
     return draft_of(engine, device.request(WINDOW, want_hidden=PROTOCOLS[protocol].judged))
 
@@ -76,13 +78,19 @@ def test_a_draft_that_stops_is_the_front_of_the_whole_one(
         _stops_in_front(protocol, params)
 
 
-def _stops_in_front(protocol: ProtocolName, params: SamplingParams) -> None:
+@STOPPING_DRAFTERS
+@pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
+def test_every_engine_stops_in_front_of_the_same_token(make_drafter: MakeDrafter, params: SamplingParams) -> None:
+    _stops_in_front("token_ids", params, make_drafter.make)
+
+
+def _stops_in_front(protocol: ProtocolName, params: SamplingParams, make: MakesDrafter = torch_drafter) -> None:
     listening = Listening()
-    whole = drafted(NeverStop(), protocol, params)
-    assert drafted(listening, protocol, params) == whole
+    whole = drafted(NeverStop(), protocol, params, make)
+    assert drafted(listening, protocol, params, make) == whole
     at, threshold = least_sure(listening.confidences)
-    before = drafted(StopBefore(ConfidenceLogistic(), threshold), protocol, params)
-    sent = drafted(SendAndStop(ConfidenceLogistic(), threshold), protocol, params)
+    before = drafted(StopBefore(ConfidenceLogistic(), threshold), protocol, params, make)
+    sent = drafted(SendAndStop(ConfidenceLogistic(), threshold), protocol, params, make)
     assert (len(listening.confidences), len(whole.token_ids)) == (WINDOW, WINDOW)
     assert before.token_ids == whole.token_ids[:at]
     assert sent.token_ids == whole.token_ids[: at + 1]
@@ -102,11 +110,14 @@ def test_a_rule_may_count_what_was_drafted_so_far(protocol: ProtocolName) -> Non
         assert len(drafted(CostAwareStop(ConfidenceLogistic(), price), protocol, SAMPLED).token_ids) == at
 
 
+@STOPPING_DRAFTERS
 @pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
-def test_a_rule_is_told_of_the_distribution_that_is_sampled_from(params: SamplingParams) -> None:
+def test_a_rule_is_told_of_the_distribution_that_is_sampled_from(
+    make_drafter: MakeDrafter, params: SamplingParams
+) -> None:
     """With temperature and penalties; at temperature 0 of the model's own, as there nothing is sampled."""
     listening, device = Listening(), Device("a", params)
-    token_ids = drafted(listening, "token_ids", params).token_ids
+    token_ids = drafted(listening, "token_ids", params, make_drafter.make).token_ids
     expected = [float(softmax(device.logits(token_ids[:at])).max()) for at in range(WINDOW)]
     assert listening.confidences == pytest.approx(expected, rel=1e-4)
 
