@@ -92,7 +92,7 @@ def run_fleet(fleet: ReadFleet, json: Path | None) -> None:
 
 @contextmanager
 def _collected_seldom() -> Iterator[None]:
-    """Run the cyclic garbage collector less often: a fleet is some million objects, and hardly any are garbage."""
+    """Run the cyclic garbage collector less often: hardly any of a run's objects are garbage."""
     before = gc.get_threshold()
     gc.set_threshold(*_COLLECTED)
     try:
@@ -155,7 +155,8 @@ def run(arguments: argparse.Namespace) -> None:
     check_plots(arguments.plots)
     of_its_own = {_CAPACITY: _run_capacity, _STOPS: _run_stops}.get(arguments.file)
     if of_its_own is not None:
-        of_its_own(arguments)
+        with _collected_seldom():
+            of_its_own(arguments)
         return
     if arguments.quick or arguments.plots is not None:
         raise ParameterError("--quick and --plots", f"`outrider simulate {_CAPACITY}` or `{_STOPS}`", arguments.file)

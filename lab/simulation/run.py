@@ -101,11 +101,12 @@ def simulate(scenario: Scenario) -> SimulationResults:
     _check_memory(scenario)
     rules = rules_of(scenario)
     load = PresentLoad()
+    priced = any(group.stopping is not None and group.stopping.rule is None for group in scenario.groups)
     loop = EventLoop(
         modelled_devices(scenario, rules, load),
         SimulatedServer(scenario.verifier, rules, scenario.seed, StepCounts(scenario.warmup_s)),
         RunTally(scenario.warmup_s, keep_batch_log=scenario.keep_batch_log),
-        load,
+        load if priced else None,
         scenario,
         seed=scenario.seed,
     )

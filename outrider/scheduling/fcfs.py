@@ -10,11 +10,12 @@ from outrider.scheduling.policy import (
     BatchPlan,
     PendingVerification,
     Promised,
+    QueueOnly,
     StopReason,
 )
 
 
-class Fcfs:
+class Fcfs(QueueOnly):
     """Order of arrival. The first block that does not fit ends the batch, so no block is overtaken."""
 
     def plan(

@@ -84,3 +84,9 @@ class SchedulingPolicy(Protocol):
         promised: Promised = NOTHING_PROMISED,
     ) -> BatchPlan:
         """Split ``pending`` into the next batch and the rest; the batch is empty only if ``pending`` is."""
+
+
+class QueueOnly:
+    """Base of policies that ignore ``promised``: nobody has to count it for them."""
+
+    __slots__ = ()

@@ -22,7 +22,15 @@ from outrider.contracts.requests import GenerationId
 from outrider.scheduling.active_promises import ActivePromises
 from outrider.scheduling.fair_prefill import FairPrefill
 from outrider.scheduling.holding import hold_s
-from outrider.scheduling.policy import BatchLimits, PendingVerification, SchedulingPolicy, StopReason
+from outrider.scheduling.policy import (
+    NOTHING_PROMISED,
+    BatchLimits,
+    PendingVerification,
+    Promised,
+    QueueOnly,
+    SchedulingPolicy,
+    StopReason,
+)
 from outrider.scheduling.trimming import StepMember, cut_drafts
 
 
@@ -78,6 +86,7 @@ class StepPlanner:
         self._expected_at_s: dict[GenerationId, float] = {}
         self._held_since_s: float | None = None
         self._promises = ActivePromises()
+        self._counts_promises = rules.trims or not isinstance(policy, QueueOnly)
         self._prefill = FairPrefill()
         self._arrived: dict[GenerationId, StepCandidate] = {}  # since the last plan
         self.reason = StopReason.QUEUE_EMPTY  # why the last plan took no more blocks
@@ -157,14 +166,11 @@ class StepPlanner:
             return self._plan_isolated(present[0])
         if kept_s := self._hold(now_s, cost_model):
             return StepPlan(hold_s=kept_s)
-        arrived = [(candidate.pending(), candidate.prefill_tokens) for candidate in self._arrived.values()]
-        self._promises.arrived(arrived, now_s, cost_model)
-        self._arrived.clear()
+        promised = self._promised(now_s, cost_model)
         waiting, running = self._waiting, self._running
         done = self._done()
         all_of_them = {name: candidate for name, candidate in (running | waiting).items() if name not in done}
         pending = [candidate.pending() for candidate in all_of_them.values()]
-        promised = self._promises.promised(now_s)
         ending = (candidate.pending() for candidate in done.values())
         in_turn = self._prefill.in_turn(pending, ending, self._limits.prefill_chunk_tokens)
         plan = self._policy.plan(in_turn, now_s, self._limits, cost_model, promised)
@@ -181,6 +187,16 @@ class StepPlanner:
         if self._rules.trims and joining:
             cuts = self._cut(waiting, done, now_s, cost_model, all_kept=promised.least_load <= 1.0)
         return StepPlan(joining, held_back, cuts, self._prefill.prefill_order(done, plan.batch))
+
+    def _promised(self, now_s: float, cost_model: CostModel) -> Promised:
+        """Count the blocks that arrived since the last plan; return what is promised now, if anybody asks."""
+        promised = NOTHING_PROMISED
+        if self._counts_promises:
+            arrived = [(candidate.pending(), candidate.prefill_tokens) for candidate in self._arrived.values()]
+            self._promises.arrived(arrived, now_s, cost_model)
+            promised = self._promises.promised(now_s)
+        self._arrived.clear()
+        return promised
 
     def _plan_isolated(self, name: GenerationId) -> StepPlan:
         """Let one generation in and hold back all others. They may be in the present step, but in none after it."""

@@ -61,10 +61,10 @@ def trim(
     whole = tuple(len(chain.survivals) for chain in chains)
     if not any(whole):
         return Trim(whole)
-    base, first_row_interactions = others, list[int]()
+    (new, interactions, read), first_row_interactions = others, list[int]()
     for chain in chains:
         fixed, cached = chain.cost.new_tokens - len(chain.survivals), chain.cost.cached_tokens
-        base = base.plus(VerifyCost(fixed, cached))
+        new, interactions, read = new + fixed, interactions + (fixed + cached) * fixed, read + cached
         # Row n + 1 adds (n + 1 + cached) (n + 1) - (n + cached) n = cached + 2 n + 1 interactions (WISP eq. 18). The
         # rows of a draft begin at n = fixed.
         first_row_interactions.append(cached + 2 * fixed + 1)
@@ -75,7 +75,7 @@ def trim(
     by_survival: npt.NDArray[np.int64] = np.argsort(-survivals, kind="stable")
     falling = survivals[by_survival]
     works = np.zeros((owners.size + 1, 3))  # the step without drafts, then what each row adds
-    works[0] = base.new_tokens, base.interactions, base.cached_tokens
+    works[0] = new, interactions, read
     works[1:, 0] = 1.0
     works[1:, 1] = (np.array(first_row_interactions)[owners] + 2 * depths)[by_survival]
     # Entry k of both: the step with the k rows of highest survival.

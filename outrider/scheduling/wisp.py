@@ -28,6 +28,7 @@ from outrider.scheduling.policy import (
     BatchPlan,
     PendingVerification,
     Promised,
+    QueueOnly,
     StopReason,
 )
 
@@ -45,7 +46,7 @@ class Doomed(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wisp:
+class Wisp(QueueOnly):
     """Algorithm 1, which always dispatches something."""
 
     guard_s: float | None = None  # delta of eq. 17; None takes the cost model's guard time of each block

@@ -8,7 +8,7 @@ from lab.simulation.lengths import Lengths
 from lab.simulation.run import simulate
 from lab.simulation.scenario import DeviceGroup
 from lab.simulation.stopped_rounds import GroupPrices, StoppingDevice
-from lab.simulation.stopping import UNCHANGED, Calibrated, SimStopSetting, flagging
+from lab.simulation.stopping import UNCHANGED, Calibrated, Flags, SimStopSetting, flagging
 from outrider.contracts.cost import LinearCostModel
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.price import PRICE_BITS, DraftPrice
@@ -47,6 +47,24 @@ def test_a_predictor_stops_drafts_as_its_rates_say(*, sends_flagged: bool) -> No
     accepted = sum(both**k * (1.0 if not sends_flagged else chance / both) for k in range(1, window + 1))
     assert mean_tokens(made) == pytest.approx(1.0 + accepted, rel=0.02)
     assert mean_tokens(made) == pytest.approx(sum(draft.expected_tokens for draft in made) / len(made), rel=0.02)
+
+
+class NoTable:
+    """Hides that a predictor says only yes or no."""
+
+    def __init__(self, flags: Flags) -> None:
+        self.predict, self.believed = flags.predict, flags.believed
+
+
+@pytest.mark.parametrize("rule", [StopBefore, SendAndStop])
+@pytest.mark.parametrize("acceptance", [(0.8,), (0.9, 0.7, 0.4)])
+def test_tables_of_flagged_chains_are_the_rule_token_by_token(
+    rule: type[StopBefore | SendAndStop], acceptance: tuple[float, ...]
+) -> None:
+    flags, drafting = Flags(SimPredictor(0.8, 0.425)), long(acceptance=acceptance, output=Lengths(tokens=4_000))
+    tabled = rounds(drafting, SimStopSetting(flags, rule(UNCHANGED, 0.5)))
+    assert len({draft.nodes for draft in tabled}) > 3
+    assert tabled == rounds(drafting, SimStopSetting(NoTable(flags), rule(UNCHANGED, 0.5)))
 
 
 def test_a_withheld_token_was_drafted_all_the_same() -> None:
