@@ -7,7 +7,7 @@ import numpy as np
 from outrider.contracts.errors import EngineUnavailableError
 from outrider.sampling.noise import Purpose, gumbel_noise, noisy_scores, uniforms
 
-# Of NOISE_VERSION 2: x86-64 and aarch64, numpy 2.2 to 2.4.
+# Of version 2 of the noise (``outrider.versions``): x86-64 and aarch64, numpy 2.2 to 2.4.
 NOISE_SHA256 = "ee374b534b65b8e5826d7eff384a81acc2eca78a414af7ef07765b210d344378"
 _VOCABULARY = 49_152
 _KEYS = ((0, 0), (7, 128), (2**63 + 5, 4096), (123_456_789, 77))  # seeds and positions

@@ -37,6 +37,7 @@ from tests.unit.models.tiny_models import save_model, tiny_model
 
 PROMPT = (5, 17, 8, 30, 2)
 PARAMS = SamplingParams(temperature=0.9, seed=3)
+# By engine; those of onnx round what they load (tests/unit/engines/onnx).
 MODELS: dict[str, Callable[[Path], PreTrainedModel | TableModel]] = {
     "torch": lambda folder: load_target(str(folder), dtype="float32", device="cpu").model,
     "table": lambda _: TableModel(VOCAB),
@@ -64,7 +65,7 @@ def request_of(name: str, tokens: list[int], round_number: int, protocol: Protoc
     )
 
 
-@pytest.mark.parametrize("engine", [*DRAFTERS, "table"])
+@pytest.mark.parametrize("engine", MODELS)
 def test_any_registered_engine_serves(engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DRAFTERS, "table", DrafterKind(table_drafter))
 
