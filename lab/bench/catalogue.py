@@ -6,6 +6,7 @@ _MODULES = {
     "bookkeeping": "lab.bench.bookkeeping.command",
     "capacity": "lab.bench.capacity.command",
     "clients": "lab.bench.clients.command",
+    "edge": "lab.bench.edge.command",
     "engine": "lab.bench.passes.command",
     "engines": "lab.bench.engines.command",
     "exactness": "lab.bench.exactness.command",

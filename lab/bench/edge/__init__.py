@@ -1,0 +1,1 @@
+"""The onnx engine and the device's distribution beside the torch engine."""
