@@ -184,11 +184,11 @@ def _write_params(writer: BitWriter, params: SamplingParams) -> None:
         _write_double(writer, bias)
     writer.count(len(params.withheld_ids))
     writer.uints(params.withheld_ids, 32)
-    writer.uint(params.withheld_until, 32)
+    writer.uint(min(params.withheld_until, _MOST_UINT), 32)
 
 
 def _read_params(reader: BitReader) -> SamplingParams:
-    numbers = {name: _read_double(reader) for name in _NUMBERS}
+    numbers: dict[str, Any] = {name: _read_double(reader) for name in _NUMBERS}
     top_k, seed = reader.uint(32), reader.uint(64)
     if (biased := reader.count()) > _MOST_BIASES:
         raise MessageError(f"needs at most {_MOST_BIASES} biases, found {biased}")

@@ -174,11 +174,17 @@ def _card_fields(card: DrafterCard) -> dict[str, Any]:
 
 def _card(content: bytes) -> DrafterCard:
     read = json.loads(content)
-    names = {key: _text(read[key]) for key in ("name", "model_hash", "token_map_hash")}
-    numbers = {key: _number(read[key]) for key in ("vocab_size", "max_context_tokens")}
     if not isinstance(ends := read["eos_token_ids"], list) or len(ends) > _MOST_ENDS:
         raise ValueError("needs a list of few ends")
-    return DrafterCard(**names, **numbers, eos_token_ids=tuple(map(_number, ends)), versions=_versions(read))
+    return DrafterCard(
+        name=_text(read["name"]),
+        model_hash=_text(read["model_hash"]),
+        token_map_hash=_text(read["token_map_hash"]),
+        vocab_size=_number(read["vocab_size"]),
+        eos_token_ids=tuple(map(_number, ends)),
+        max_context_tokens=_number(read["max_context_tokens"]),
+        versions=_versions(read),
+    )
 
 
 def _versions(card: Mapping[str, Any]) -> Versions:

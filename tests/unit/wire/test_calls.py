@@ -15,7 +15,7 @@ from outrider.contracts.verifying import OpenGeneration
 from outrider.versions import VERSIONS
 from outrider.wire.calls import MOST_CALL_BYTES, read_call, write_call
 
-NAMES = st.text(st.characters(exclude_categories=("Cs",)), max_size=200)
+NAMES = st.text(st.characters(codec="utf-8"), max_size=200)
 VOCAB = 49_152
 IDS = st.lists(st.integers(0, VOCAB - 1), max_size=40).map(tuple)
 PARAMS = st.builds(

@@ -83,7 +83,8 @@ class SuiteHost(Lies, DrafterHost):
 
 
 class Rig(Protocol):
-    transport: DrafterTransport
+    @property
+    def transport(self) -> DrafterTransport: ...
 
     async def go_on(self) -> None:
         """Let the stuck generation be drafted."""
@@ -289,4 +290,10 @@ CHECKS: tuple[Callable[[Rig], Awaitable[None]], ...] = (
     one_that_is_gone_is_lost,
     the_highest_version_of_messages_is_used,
 )
-every_check = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+
+
+def name_of(check: Callable[[Rig], Awaitable[None]]) -> str:
+    return check.__name__
+
+
+every_check = pytest.mark.parametrize("check", CHECKS, ids=name_of)
