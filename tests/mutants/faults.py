@@ -35,6 +35,7 @@ ADMISSION = ("tests/unit/admission",)
 UNTRUSTED = ("tests/unit/serve_app/coordination/test_untrusted_drafters.py",)
 CONTAINED = ("tests/unit/engines/verifier/test_contained.py", "-k", "torch")
 SUSPECTS = ("tests/unit/scheduling/test_crash_suspects.py",)
+TRANSPORTS = ("tests/unit/actors/coordinator/test_transport_suite.py",)
 CONTAINED_DRAFTS = ("tests/unit/engines/drafter/test_contained.py",)
 SLO_AWARE = ("tests/unit/scheduling/test_slo_aware.py",)
 QUOTAS = ("tests/unit/tenants/test_quotas.py",)
@@ -480,8 +481,8 @@ FAULTS = (
     ),
     Fault(
         "an answer asked for again is drawn again",
-        "generation.answered = (job.request, draft)",
-        "generation.answered = None",
+        "self.answered = (job.request, draft)",
+        "self.answered = None",
         ("tests/unit/engines/drafter",),
     ),
     Fault(
@@ -897,5 +898,29 @@ FAULTS = (
         'self._escaped = found[0] == "\\\\"',
         "self._escaped = False",
         ("tests/unit/serve_app/api/test_tools.py", "-k", "calls_are_read"),
+    ),
+    Fault(
+        "a frame is read however long it is",
+        "if length > (most := most_bytes(number)):",
+        "if (most := most_bytes(number)) < -1:",
+        TRANSPORTS,
+    ),
+    Fault(
+        "calls that wait are not sent again when a stream breaks",
+        "self._send(number, call.data, call.most_bytes, writer)",
+        "pass",
+        TRANSPORTS,
+    ),
+    Fault(
+        "of two ranges of versions the lowest common one is used",
+        "highest = min(self.newest, other.newest)",
+        "highest = max(self.oldest, other.oldest)",
+        ("tests/unit/actors/fleet/test_handshake.py", "-k", "highest"),
+    ),
+    Fault(
+        "a device is told of generations without their salt",
+        "return OpenGeneration(name, prompt_ids, params, output_ids, cache_salt=salt), terms",
+        "return OpenGeneration(name, prompt_ids, params, output_ids), terms",
+        ("tests/unit/wire/test_calls.py",),
     ),
 )

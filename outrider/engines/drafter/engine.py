@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from outrider.contracts.drafting import Draft, DraftAnswer, DraftRequest, DraftTerms, NeedsPrefix, NeedsRow
+from outrider.contracts.drafting import DraftAnswer, DraftRequest, DraftTerms, NeedsPrefix, NeedsRow
 from outrider.contracts.errors import ContextTooLongError, UnsupportedBlockError
 from outrider.contracts.exchanged import FloatRow, IntRow
 from outrider.contracts.price import DraftPrice
@@ -278,10 +278,7 @@ class TorchDrafter:
         self._answer(generation, job)
 
     def _answer(self, generation: DraftedGeneration, job: DraftingJob) -> None:
-        draft: Draft = generation.draft(job)
-        generation.answered = (job.request, draft)
-        generation.sent_chain = None if job.predictor is None else job.predictor.sent_chain(len(draft.token_ids))
-        self._ready_answers.append(draft)
+        self._ready_answers.append(generation.finish(job))
         self._release(generation)
 
     def _release(self, generation: DraftedGeneration) -> None:

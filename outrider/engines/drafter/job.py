@@ -196,6 +196,14 @@ class DraftedGeneration:
             hidden=np.stack(job.hidden) if job.hidden else None,
         )
 
+    def finish(self, job: DraftingJob) -> Draft:
+        """Return the complete block, and keep it for a repeated request and for its verdict."""
+        draft = self.draft(job)
+        self.answered = (job.request, draft)
+        self.sent_chain = None if job.predictor is None else job.predictor.sent_chain(len(draft.token_ids))
+        self.job = None
+        return draft
+
     def _accept(self, token_ids: tuple[int, ...]) -> tuple[list[Move], int]:
         """Return the moves that make the KV of the path along ``token_ids`` consecutive, and its computed length."""
         base = len(self.token_ids)

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from outrider.contracts.chunks import chunk_of
-from outrider.contracts.drafting import Draft, DraftAnswer, DraftRequest, DraftTerms, NeedsPrefix
+from outrider.contracts.drafting import DraftAnswer, DraftRequest, DraftTerms, NeedsPrefix
 from outrider.contracts.errors import ContextTooLongError, UnsupportedBlockError
 from outrider.contracts.exchanged import FloatRow
 from outrider.contracts.requests import GenerationId
@@ -214,11 +214,7 @@ class OnnxDrafter:
         return DraftRow(adjusted).probs
 
     def _answer(self, generation: OnnxGeneration, job: DraftingJob) -> None:
-        draft: Draft = generation.draft(job)
-        generation.answered = (job.request, draft)
-        generation.sent_chain = None if job.predictor is None else job.predictor.sent_chain(len(draft.token_ids))
-        self._ready_answers.append(draft)
-        generation.job = None
+        self._ready_answers.append(generation.finish(job))
 
 
 def _refused(request: DraftRequest) -> str | None:
