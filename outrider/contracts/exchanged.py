@@ -96,7 +96,7 @@ class WireFormat:
     distinct_siblings: bool = True  # tslt_tree draws a node's children without replacement
     hidden_field: FloatField = FloatField.FP16
     hidden_width: int = 0  # numbers in a hidden state; 0 where no judge uses them
-    version: int = VERSIONS.messages.newest  # of the messages; the last field, which drafters of protocol 6 drop
+    version: int = VERSIONS.messages.newest  # of a coordinator's messages; drafters answer in an order's
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from outrider.protocols.protocol import SecondStep
 from outrider.protocols.registry import PROTOCOLS
 from outrider.session.orders import AbsoluteVerdict, Order, RelativeVerdict, read_order, write_order
 from outrider.session.verdicts import SentBlock
+from outrider.versions import VERSIONS
 from outrider.wire.bits import BitReader, BitWriter
 from outrider.wire.envelope import MessageKind, check, round_low, seal, unseal
 
@@ -148,6 +149,7 @@ class DrafterSession:
         self._hashes.extend(_hashes(EMPTY_PREFIX_HASH, token_ids))
         self._order_data: bytes | None = None
         self._request: DraftRequest | None = None
+        self._version = VERSIONS.messages.newest  # of the last order, in which it is answered
         self._answer_data: bytes | None = None
         self._block: SentBlock | None = None  # of the last answer
         self._hidden: FloatRow | None = None  # hidden states of that block, if a question may follow
@@ -170,7 +172,7 @@ class DrafterSession:
         if not all(0 <= node < len(hidden) for node in mismatches):
             raise MessageError(f"needs tokens of a block of {len(hidden)}, found {mismatches}")
         second_step.encode_states(writer, hidden[list(mismatches)], self._wire)
-        return seal(MessageKind.DETAILS, request.round, writer.to_bytes(), request.prefix_hash, self._wire.version)
+        return seal(MessageKind.DETAILS, request.round, writer.to_bytes(), request.prefix_hash, message.version)
 
     def decode_order(self, data: bytes) -> DraftRequest:
         """Decode a request, whose round is the low 8 bits of the coordinator's. Equal bytes give the same request."""
@@ -196,6 +198,7 @@ class DrafterSession:
         self._token_ids.extend(feedback)
         self._hashes.extend(hashes)
         self._order_data, self._answer_data, self._block, self._hidden = data, None, None, None
+        self._version = message.version
         self._request = DraftRequest(
             generation=self._generation,
             round=message.round_low,
@@ -222,7 +225,7 @@ class DrafterSession:
             block, hidden = SentBlock.of(answer), answer.hidden
         else:
             kind = MessageKind.NEEDS_ROW if isinstance(answer, NeedsRow) else MessageKind.NEEDS_PREFIX
-        data = seal(kind, request.round, writer.to_bytes(), request.prefix_hash, self._wire.version)
+        data = seal(kind, request.round, writer.to_bytes(), request.prefix_hash, self._version)
         self._answer_data, self._block, self._hidden = data, block, hidden
         return data
 

@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import fields, replace
 from random import Random
 
 import numpy as np
@@ -60,6 +60,20 @@ def test_both_ends_write_the_version_that_is_agreed_on(monkeypatch: pytest.Monke
         for _ in range(20):
             order, answer = conversation.round()
             assert (order[0] >> 4, answer[0] >> 4) == (version, version)
+
+
+def test_a_format_pickled_by_the_last_release_needs_no_version() -> None:
+    """Nor does one of ours hold up what unpickles it there: unknown fields at the end are dropped."""
+    wire = WireFormat(49152)
+    state = wire.__getstate__()  # type: ignore[attr-defined]  # of a dataclass with slots
+    older = object.__new__(WireFormat)
+    older.__setstate__(state[:-1])  # type: ignore[attr-defined]
+    assert [field.name for field in fields(WireFormat)][-1] == "version"
+    coordinator, drafter = CoordinatorSession(wire, "g"), DrafterSession(older, "g", PREFIX)
+    request = ask(1, 100, (7,), (*PREFIX, 7), 2)
+    drafter.decode_order(coordinator.encode_order(request))
+    draft = Draft("g", 1, 101, (40, 41))
+    assert coordinator.decode_answer(drafter.encode_answer(draft), request) == draft
 
 
 @given(seed=st.integers(0, 2**32))
