@@ -1,7 +1,8 @@
 """Chaos: ``python -m tests.chaos --seeds 1 2 3``, or ``--minutes 30``; exit status 1 if something was wrong.
 
 Each seed is a schedule of streams and faults. One that fails is told with its seed and run again with less and less
-of it, to show the smallest that still fails; ``--schedule FILE`` runs one that was written down.
+of it, to show the smallest that still fails; ``--schedule FILE`` runs one that was written down. The model of each
+cluster writes tool calls in another form; all that agents ask of it is asked first, while processes are killed.
 """
 
 import argparse
@@ -13,12 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from itertools import count
+from itertools import count, cycle
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
 from lab.bench.harness.record import write_record
+from tests.chaos.agents.asks import agents_of, half_of
+from tests.chaos.agents.models import FORMS
 from tests.chaos.injecting import told_faults
 from tests.chaos.judging import Struck
 from tests.chaos.left import calm
@@ -26,12 +29,12 @@ from tests.chaos.links import die_with_parent, enter
 from tests.chaos.references import PROMPTS, Alone
 from tests.chaos.report import as_json, rows, table
 from tests.chaos.running import Chaos, Outcome
-from tests.chaos.schedules import FAULTS, Menu, Schedule, Target, schedule_of
+from tests.chaos.schedules import FAULTS, Menu, Schedule, Target, schedule_of, schedule_of_agents
 from tests.chaos.services import Layout, under_test
 from tests.chaos.shrinking import shrunk
 
 _WARM_UP_SEED = -1
-_PER_CLUSTER = 12  # schedules, then a cluster of the next layout
+_PER_CLUSTER = 6  # schedules, then a cluster of the next layout and form
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,6 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--first-seed", type=int, default=1, help="of these")
     add("--schedule", type=Path, default=None, help="or a file with one schedule, as a report has it")
     add("--layout", type=Layout, choices=list(Layout), default=None, help="default: one after the other")
+    add("--form", choices=list(FORMS), default=None, help="of tool calls; default: another one for each cluster")
+    add("--agents", choices=("all", "half", "none"), default="all", help="half: each request streamed or whole")
     add("--faults", nargs="+", default=[], help="draw only those whose names have one of these words in them")
     add("--streams", type=int, nargs=2, default=Menu(()).streams, help="least and most of a schedule")
     add("--tokens", type=int, default=48, help="of the longest streams")
@@ -77,7 +82,7 @@ class Session:
         self._args, self._began_s = args, time.monotonic()
         self._alone = Alone(args.references, args.tokens)
         self._outcomes: list[Outcome] = []
-        self._layouts = self._next_layouts()
+        self._layouts, self._forms = self._next_layouts(), cycle([args.form] if args.form else list(FORMS))
         self._on_this = 0
         self._cluster = ExitStack()
         self._chaos: Chaos | None = None
@@ -87,7 +92,7 @@ class Session:
     def run(self) -> None:
         """All schedules."""
         for make in self._schedules():
-            if self._on_this >= _PER_CLUSTER and self._args.layout is None:
+            if self._on_this >= _PER_CLUSTER and (self._args.layout is None or self._args.form is None):
                 self.close()
             chaos = self._whole()
             outcome = self._tried(chaos, make(self._menu))
@@ -142,18 +147,23 @@ class Session:
         return self._chaos
 
     def _started(self) -> Chaos:
-        layout = next(self._layouts)
-        print(f"Cluster: {layout}", flush=True)
-        under = self._cluster.enter_context(under_test(layout, self._folder / f"{layout}-{len(self._outcomes)}"))
+        layout, form = next(self._layouts), next(self._forms)
+        print(f"Cluster: {layout}, tool calls in {form}", flush=True)
+        folder = self._folder / f"{layout}-{len(self._outcomes)}"
+        under = self._cluster.enter_context(under_test(layout, folder, form))
         chaos = Chaos(under.service, under.folder, under.injector, self._alone)
         assert chaos.wait_whole() is not None, "the cluster did not come up whole"
         args = self._args
         sizes = replace(Menu(()), prompts=args.prompts, most_tokens=args.tokens, streams=tuple(args.streams))
         targets, seeds = _wanted(under.injector.targets(), args.faults), sizes.seeds[: args.sampling_seeds]
-        self._menu = menu = replace(sizes, targets=targets, seeds=seeds)
+        agents = {"all": list(agents_of(form)), "half": half_of(form), "none": []}[args.agents]
+        self._menu = menu = replace(sizes, targets=targets, seeds=seeds, agents=tuple(agents))
         calmly = replace(schedule_of(_WARM_UP_SEED, replace(menu, targets=FAULTS, poison=False)), faults=())
         self._tried(chaos, calmly)
         chaos.before = calm(under.service, under.folder)
+        if agents:
+            self._tried(chaos, schedule_of_agents(agents, args.tokens))
+            assert chaos.wait_whole() is not None, "the cluster did not become whole again"
         return chaos
 
     def _tried(self, chaos: Chaos, schedule: Schedule) -> Outcome:

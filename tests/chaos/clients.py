@@ -8,12 +8,13 @@ from typing import Any
 
 import httpx
 
+from tests.chaos.agents.answers import Answer, Part, code_of
+from tests.chaos.agents.asks import TEMPERATURE, asked
 from tests.chaos.planted.sitecustomize import POISON_SEED
 from tests.chaos.schedules import Reader, Stream, StreamKind
 from tests.chaos.told import End, Piece, Told
 from tests.cluster.served import MODEL, PLAIN
 
-TEMPERATURE = 0.8  # of seeded streams
 SILENT_S = 240.0  # longer than any process may take to come back
 _CONNECT_S = 20.0
 _SLOW_PAUSE_S = 0.15  # before each event
@@ -21,9 +22,11 @@ _SLOW_BUFFER_BYTES = 2048
 _UPLOADS = ("wisv_full", "wisv_selective")
 
 
-def body_of(stream: Stream, prompt: Sequence[int], stop: str | None) -> dict[str, object]:
-    """The request."""
+def body_of(stream: Stream, prompt: Sequence[int], stop: str | None, form: str = "") -> dict[str, object]:
+    """The request; ``form``: of the service's tool calls, for agents."""
     options: dict[str, object] = {"slo_class": list(stream.slo_classes)} if stream.slo_classes else {}
+    if stream.agent is not None:
+        return {**asked(stream.agent, stream.prompt, stream.tokens, stream.seed, form), "outrider": options}
     if stream.kind is StreamKind.SEMANTIC:
         options |= {"verification": "semantic", "protocol": _UPLOADS[stream.number % len(_UPLOADS)]}
     sampled = stream.kind is StreamKind.SEEDED
@@ -47,18 +50,21 @@ def body_of(stream: Stream, prompt: Sequence[int], stop: str | None) -> dict[str
 
 def told_by(url: str, stream: Stream, body: dict[str, object], on_tokens: Callable[[int], None]) -> Told:
     """Stream one request to its end, whatever that is; ``on_tokens`` is told how many tokens each event brings."""
-    log = _Log(on_tokens)
+    log = _Log(on_tokens) if stream.agent is None else _AgentLog(on_tokens, Answer(stream.agent.api))
+    path = "/v1/completions" if stream.agent is None else stream.agent.api
     buffer = [(socket.SOL_SOCKET, socket.SO_RCVBUF, _SLOW_BUFFER_BYTES)] if stream.reader is Reader.SLOW else None
     timeout = httpx.Timeout(SILENT_S, connect=_CONNECT_S)
     try:
         with (
             httpx.Client(transport=httpx.HTTPTransport(PLAIN, socket_options=buffer), timeout=timeout) as client,
-            client.stream("POST", f"{url}/v1/completions", json=body) as response,
+            client.stream("POST", f"{url}{path}", json=body) as response,
         ):
             if response.status_code != httpx.codes.OK:
                 response.read()
                 return log.told(End.REFUSED, response.status_code, response.text)
-            for line in filter(None, response.iter_lines()):
+            if not body["stream"]:
+                log.take_whole(response.read())
+            for line in filter(None, response.iter_lines() if body["stream"] else ()):
                 if stream.reader is Reader.SLOW:
                     time.sleep(_SLOW_PAUSE_S)
                 failed = log.take(line)
@@ -85,11 +91,17 @@ class _Log:
 
     def take(self, line: str) -> bool:
         """Take an event; whether it is an error."""
-        if line.startswith(":"):
-            return False  # a comment, which keeps a connection alive
+        if not line.startswith("data: "):
+            return False  # the event's name, or a comment, which keeps a connection alive
         self._behind += self.done
         self.events += 1
-        data = line.removeprefix("data: ")
+        return self._read(line.removeprefix("data: "))
+
+    def take_whole(self, content: bytes) -> None:
+        """Take an answer that is not streamed."""
+        raise NotImplementedError
+
+    def _read(self, data: str) -> bool:
         if data == "[DONE]":
             self.done = True
             return False
@@ -115,17 +127,43 @@ class _Log:
             ended_at_s=time.monotonic(),
             pieces=tuple(self._pieces),
             status=status,
-            code=_code(detail),
+            code=self._code(detail),
             detail=detail,
             usage=self._usage,
             behind=self._behind,
         )
 
+    def _code(self, detail: str) -> str | None:
+        """Of an error in OpenAI's form."""
+        try:
+            error = json.loads(detail)["error"]
+            return str(error["code"]) if {"message", "type", "param", "code"} <= error.keys() else None
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return None
 
-def _code(detail: str) -> str | None:
-    """Of an error in OpenAI's form."""
-    try:
-        error = json.loads(detail)["error"]
-        return str(error["code"]) if {"message", "type", "param", "code"} <= error.keys() else None
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return None
+
+class _AgentLog(_Log):
+    """Of an agent's request; names of tokens are their ids."""
+
+    def __init__(self, on_tokens: Callable[[int], None], answer: Answer) -> None:
+        super().__init__(on_tokens)
+        self._answer = answer
+
+    def take_whole(self, content: bytes) -> None:
+        self._add(self._answer.whole(json.loads(content)))
+        self.done = True
+
+    def _read(self, data: str) -> bool:
+        part = self._answer.event(data)
+        self._add(part)
+        self.done |= part.done
+        return part.failed
+
+    def _add(self, part: Part) -> None:
+        if part.text or part.names or part.finish:
+            self._pieces.append(Piece(time.monotonic(), 0, part.text, part.names, part.finish))
+            self._on_tokens(len(part.names) or bool(part.text))  # an event of Messages has a token or more
+        self._usage = self._answer.usage
+
+    def _code(self, detail: str) -> str | None:
+        return code_of(self._answer.api, detail)

@@ -136,7 +136,7 @@ def _whole(stream: Stream, told: Told) -> list[str]:
     wrong += [f"choice {choice} ended {times} times" for choice, times in enumerate(ended) if times != 1]
     counted = told.usage.get("completion_tokens")
     came = sum(len(told.names(choice)) for choice in range(stream.n))
-    if stream.stop_at is None and counted != came:
+    if stream.stop_at is None and stream.agent is None and counted != came:
         wrong.append(f"usage counts {counted} tokens, and {came} came")
     return wrong
 
@@ -159,6 +159,8 @@ def _own(told: Told, choice: int, expected: Expected) -> list[str]:
             wrong.append(f"choice {choice} has {len(names)} of {len(expected.names)} tokens")
         if told.finishes(choice) != [expected.finish]:
             wrong.append(f"choice {choice} ended for {told.finishes(choice)}, needs {expected.finish}")
+        if expected.usage is not None and told.usage != expected.usage:
+            wrong.append(f"usage is {told.usage}, needs {expected.usage}")
     return wrong
 
 

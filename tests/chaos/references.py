@@ -14,7 +14,7 @@ from outrider.models.loading import LoadedModel, load_target
 from outrider.sampling.choosing import choose_tokens
 from outrider.sampling.row_groups import RowGroup, TokenCounts
 from outrider.text.tokens import TokenTable
-from tests.chaos.clients import TEMPERATURE
+from tests.chaos.agents.asks import TEMPERATURE
 from tests.chaos.schedules import Stream, StreamKind
 from tests.chaos.told import Expected, Told
 from tests.cluster.reference import ids_of, shown

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Condition
 
+from tests.chaos.agents.undisturbed import Undisturbed
 from tests.chaos.clients import body_of, told_by
 from tests.chaos.injecting import Injector
 from tests.chaos.judging import Struck, judged, longest_silence_s
@@ -70,6 +71,8 @@ class Chaos:
 
     def __init__(self, service: Service, folder: Path, injector: Injector, alone: Alone) -> None:
         self._service, self._folder, self._injector, self._alone = service, folder, injector, alone
+        self._form = service.config.structured.tool_format
+        self._undisturbed = Undisturbed(service.url, self._form)
         self.before: Calm | None = None  # nothing is known of what is left, until then
 
     def whole(self) -> bool:
@@ -94,7 +97,7 @@ class Chaos:
         def client(stream: Stream) -> Told:
             try:
                 time.sleep(stream.begins_s)
-                body = body_of(stream, self._alone.prompt(stream), stops[stream.number])
+                body = body_of(stream, self._alone.prompt(stream), stops[stream.number], self._form)
                 return told_by(self._service.url, stream, body, progress.came)
             finally:
                 progress.ended()
@@ -133,7 +136,8 @@ class Chaos:
 
     def _expected(self, schedule: Schedule) -> dict[int, tuple[Expected, ...]]:
         own = (StreamKind.GREEDY, StreamKind.SEEDED)
-        return {stream.number: self._alone.expected(stream) for stream in schedule.streams if stream.kind in own}
+        alone = {stream.number: self._alone.expected(stream) for stream in schedule.streams if stream.kind in own}
+        return alone | self._undisturbed.expected([stream for stream in schedule.streams if stream.agent is not None])
 
 
 def silences(told: Mapping[int, Told], struck: Sequence[Struck], loads: Sequence[Span] = ()) -> dict[str, list[float]]:

@@ -11,6 +11,8 @@ from enum import StrEnum
 from random import Random
 from typing import Any
 
+from tests.chaos.agents.asks import Agent, Api, Ask
+
 
 class FaultKind(StrEnum):
     """What is done to a process, its links, or the application."""
@@ -95,6 +97,7 @@ class StreamKind(StrEnum):
     SEEDED = "seeded"
     SEMANTIC = "semantic"  # greedy, and a decision head may let other tokens stand, which are then told
     POISONED = "poisoned"  # any pass with one of its blocks fails
+    AGENT = "agent"  # a chat, Response or Message, greedy or seeded
 
 
 class Reader(StrEnum):
@@ -116,6 +119,7 @@ class Stream:
         slo_classes: in order of preference; none is the service's default.
         begins_s: after the first one.
         hangs_up_after: events, where its reader does.
+        agent: its request, if it is an agent's.
     """
 
     number: int
@@ -129,6 +133,7 @@ class Stream:
     begins_s: float = 0.0
     reader: Reader = Reader.STEADY
     hangs_up_after: int = 0
+    agent: Agent | None = None
 
     @property
     def lasts(self) -> bool:
@@ -171,6 +176,7 @@ class Menu:
         prompts: to choose from.
         most_tokens: of a stream.
         streams: least and most of a schedule.
+        agents: to choose ``most_agents`` from, beside these.
     """
 
     targets: tuple[Target, ...]
@@ -179,6 +185,8 @@ class Menu:
     prompts: int = 6
     most_tokens: int = 48
     streams: tuple[int, int] = (6, 9)
+    agents: tuple[Agent, ...] = ()
+    most_agents: int = 3
     seeds: tuple[int, ...] = (11, 2**63 - 1, 5)  # few, as the target alone has to say what each one gives
     slo_classes: tuple[tuple[str, ...], ...] = field(
         default=((), (), ("speed_2", "best_effort"), ("speed_4", "speed_2", "best_effort"))
@@ -198,7 +206,29 @@ def schedule_of(seed: int, menu: Menu) -> Schedule:
     faults: list[Fault] = []
     for after in sorted(rng.uniform(0.05, 0.5) for _ in range(rng.choice([1, 1, 2]))):
         faults += [_fault(rng, menu, int(after * expected)) for _ in range(rng.choice([1, 2, 2, 3]))]
-    return Schedule(seed, tuple(streams), tuple(faults))
+    return Schedule(seed, (*streams, *_agents(Random(f"agents {seed}"), menu, len(streams))), tuple(faults))
+
+
+def schedule_of_agents(agents: Sequence[Agent], tokens: int) -> Schedule:
+    """All of these at once, while a device, a verifier and a coordinator are killed, and a device again."""
+    questions = list(Ask)  # one for each
+    streams = [_agent(i, agent, questions.index(agent.ask), tokens, 0) for i, agent in enumerate(agents)]
+    expected = expected_tokens(streams)
+    victims = {Victim.DRAFTER: 0.05, Victim.VERIFIER: 0.15, Victim.COORDINATOR: 0.3}
+    kills = [Fault(FaultKind.KILL, victim, 0, int(share * expected)) for victim, share in victims.items()]
+    return Schedule(0, tuple(streams), (*kills, Fault(FaultKind.KILL, Victim.DRAFTER, 1, int(0.4 * expected))))
+
+
+def _agents(rng: Random, menu: Menu, first: int) -> list[Stream]:
+    found = rng.sample(menu.agents, min(menu.most_agents, len(menu.agents)))
+    return [
+        _agent(first + i, agent, rng.randrange(menu.prompts), menu.most_tokens, rng.choice([0, *menu.seeds]))
+        for i, agent in enumerate(found)
+    ]
+
+
+def _agent(number: int, agent: Agent, prompt: int, tokens: int, seed: int) -> Stream:
+    return Stream(number, StreamKind.AGENT, prompt, tokens, seed, agent=agent)
 
 
 def stream_of(rng: Random, number: int, menu: Menu) -> Stream:
@@ -212,8 +242,9 @@ def fault_of(rng: Random, menu: Menu) -> Fault:
 
 
 def expected_tokens(streams: Sequence[Stream]) -> int:
-    """That the lasting streams bring together, if none of them stops early."""
-    return sum(stream.tokens * stream.n for stream in streams if stream.lasts and stream.stop_at is None)
+    """That the lasting streams bring together while they come, if none of them stops early."""
+    lasting = (stream for stream in streams if stream.lasts and stream.stop_at is None)
+    return sum(stream.tokens * stream.n for stream in lasting if stream.agent is None or stream.agent.stream)
 
 
 def _stream(rng: Random, number: int, menu: Menu) -> Stream:
@@ -247,6 +278,8 @@ def _fault(rng: Random, menu: Menu, after_tokens: int) -> Fault:
 
 def _stream_of(fields: dict[str, Any]) -> Stream:
     told = fields | {"kind": StreamKind(fields["kind"]), "reader": Reader(fields["reader"])}
+    if (agent := told.get("agent")) is not None:
+        told["agent"] = Agent(Api(agent["api"]), Ask(agent["ask"]), agent["stream"])
     return Stream(**told | {"slo_classes": tuple(fields["slo_classes"])})
 
 
@@ -256,7 +289,9 @@ def _fault_of(fields: dict[str, Any]) -> Fault:
 
 def _told_stream(stream: Stream) -> str:
     parts = [f"  stream {stream.number}: {stream.kind}, prompt {stream.prompt}, {stream.tokens} tokens"]
-    parts += [f"seed {stream.seed}"] * (stream.kind is StreamKind.SEEDED) + [f"n {stream.n}"] * (stream.n > 1)
+    parts += [f"seed {stream.seed}"] * bool(stream.seed) + [f"n {stream.n}"] * (stream.n > 1)
+    if (agent := stream.agent) is not None:
+        parts.append(f"{agent.ask} over {agent.api}, {'streamed' if agent.stream else 'whole'}")
     parts += [] if stream.stop_at is None else [f"stop at {stream.stop_at:.2f}"]
     parts += [" or ".join(stream.slo_classes)] if stream.slo_classes else []
     parts += [f"reader {stream.reader}"] if stream.reader is not Reader.STEADY else []

@@ -15,7 +15,8 @@ from ray.serve.context import _get_global_client  # Serve tells its replicas' id
 
 from cluster.application import APP_NAME, bring_up
 from outrider.config.reading import load_config
-from outrider.config.schema import Config
+from outrider.config.schema import Config, ToolFormatName
+from tests.chaos.agents.models import with_form
 from tests.chaos.head import HeadRestarts, remembered
 from tests.chaos.injecting import Injector
 from tests.chaos.links import Loopback
@@ -71,15 +72,16 @@ class UnderTest:
 
 
 @contextmanager
-def under_test(layout: Layout, folder: Path) -> Iterator[UnderTest]:
-    """Run a service with planted faults while the block is open."""
+def under_test(layout: Layout, folder: Path, form: ToolFormatName = "hermes") -> Iterator[UnderTest]:
+    """Run a service with planted faults while the block is open; its model writes calls in this form."""
     folder.mkdir(parents=True, exist_ok=True)
     for file in folder.glob("*.sock"):
         file.unlink()
     os.environ["OUTRIDER_CHAOS"] = str(folder)
     os.environ.pop("RAY_RUNTIME_ENV_HOOK", None)  # of other tests, which plant something else
     os.environ["PYTHONPATH"] = os.pathsep.join((str(_PLANTED), str(_ROOT)))
-    with remembered(folder) as can_restart, ExitStack() as ends, started(config_of(layout, folder)) as service:
+    config = with_form(config_of(layout, folder), form, folder / "model")
+    with remembered(folder) as can_restart, ExitStack() as ends, started(config) as service:
         update = _Updates(service.config) if layout is Layout.PROXIED else None
         loopback = Loopback() if Loopback.available() else None
         restart = HeadRestarts(service) if can_restart else None

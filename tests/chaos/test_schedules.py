@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from tests.chaos.agents.asks import agents_of
 from tests.chaos.schedules import (
     FAULTS,
     LASTING,
@@ -17,11 +18,12 @@ from tests.chaos.schedules import (
     schedule_of,
 )
 
-MANY = [schedule_of(seed, Menu(FAULTS)) for seed in range(400)]
+MENU = Menu(FAULTS, agents=tuple(agents_of("hermes")))
+MANY = [schedule_of(seed, MENU) for seed in range(400)]
 
 
 def test_a_seed_is_a_schedule() -> None:
-    assert [schedule_of(seed, Menu(FAULTS)) for seed in range(20)] == MANY[:20]
+    assert [schedule_of(seed, MENU) for seed in range(20)] == MANY[:20]
     assert len({schedule.to_json() for schedule in MANY}) == len(MANY)
 
 
@@ -34,6 +36,7 @@ def test_everything_is_tried_sooner_or_later() -> None:
     assert set(faults) == set(FAULTS)
     streams = [stream for schedule in MANY for stream in schedule.streams]
     assert {stream.kind for stream in streams} == set(StreamKind)
+    assert {stream.agent for stream in streams} == {None, *MENU.agents}
     assert {stream.reader for stream in streams} == set(Reader)
     assert {stream.n for stream in streams} == {1, 2, 3}
     assert any(stream.stop_at for stream in streams)

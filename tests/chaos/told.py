@@ -70,8 +70,10 @@ class Expected:
         names: of tokens; behind a stop string there may be some that are not shown.
         text: that is shown.
         finish: why it ends.
+        usage: tokens by kind, where they must be these.
     """
 
     names: tuple[str, ...]
     text: str
     finish: str
+    usage: Mapping[str, int] | None = None

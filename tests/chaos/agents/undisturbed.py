@@ -1,0 +1,50 @@
+"""What a service answers agents while nothing is done to it and nothing is drafted: what it must answer always."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from tests.chaos.agents.asks import Agent, Api
+from tests.chaos.clients import body_of, told_by
+from tests.chaos.schedules import Reader, Stream
+from tests.chaos.told import End, Expected
+
+_AT_A_TIME = 8
+_ALONE = {"window": 0, "lookup": 0}
+_Request = tuple[Agent, int, int, int]
+
+
+class Undisturbed:
+    """Answers of one service, each asked for once: as a whole chat, whatever API it is expected of."""
+
+    def __init__(self, url: str, form: str) -> None:
+        self._url, self._form = url, form
+        self._known: dict[_Request, Expected] = {}
+
+    def expected(self, streams: Sequence[Stream]) -> dict[int, tuple[Expected, ...]]:
+        """Of each of these streams; Messages tells no token ids."""
+        unknown = list(
+            {request: stream for stream in streams if (request := _request(stream)) not in self._known}.items()
+        )
+        with ThreadPoolExecutor(_AT_A_TIME) as pool:
+            answers = pool.map(self._asked, (stream for _, stream in unknown))
+            self._known |= zip((request for request, _ in unknown), answers, strict=True)
+        return {stream.number: (self._of(stream),) for stream in streams}
+
+    def _of(self, stream: Stream) -> Expected:
+        own = self._known[_request(stream)]
+        assert stream.agent is not None, "only agents are expected to say this"
+        return replace(own, names=()) if stream.agent.api is Api.MESSAGES else own
+
+    def _asked(self, stream: Stream) -> Expected:
+        chat = replace(stream, agent=_request(stream)[0], reader=Reader.STEADY, slo_classes=())
+        body = {**body_of(chat, (), None, self._form), "outrider": _ALONE}
+        told = told_by(self._url, chat, body, lambda _: None)
+        assert told.end is End.WHOLE, f"needs an answer, found {told.end} {told.status}: {told.detail:.300}"
+        return Expected(told.names(0), told.text(0), told.finishes(0)[0], told.usage)
+
+
+def _request(stream: Stream) -> _Request:
+    assert stream.agent is not None, "only agents are asked"
+    agent = replace(stream.agent, api=Api.CHATS, stream=False)
+    return agent, stream.prompt, stream.tokens, stream.seed

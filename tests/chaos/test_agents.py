@@ -1,0 +1,93 @@
+"""What agents are told is read alike from each API, whole and streamed, and all of their requests are understood."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from outrider.config.schema import ToolFormatName
+from tests.chaos.agents.answers import Answer, code_of
+from tests.chaos.agents.asks import Agent, Api, Ask, agents_of, asked, half_of
+from tests.chaos.agents.models import FORMS
+from tests.chaos.schedules import FaultKind, Schedule, Victim, schedule_of_agents
+from tests.unit.serve_app.api.asking import post
+from tests.unit.serve_app.api.declared import events_in
+from tests.unit.serve_app.api.reasoning.model_families import limits_for, tokenizer_of
+from tests.unit.serve_app.api.test_tools import hermes
+from tests.unit.serve_app.api.text_service import LIMITS, MODEL, TextService
+
+CALL = hermes("plan", '{"place": "the sea", "days": 3}')
+SAID = f"<think>Hm.</think>First. {CALL}\n{CALL}"
+BARE = '\n[call of plan]\n{"place":"thesea","days":3}'
+TOLD = f"\n[thought]\nHm.\n[said]\nFirst. {BARE}{BARE}"
+
+
+def service_of(form: ToolFormatName, text: str) -> TextService:
+    family = FORMS[form]
+    if not family:
+        return TextService(limits=replace(LIMITS, tool_format=form, max_context_tokens=4096), texts=(text,))
+    return TextService(limits=limits_for(family, form), tokenizer=tokenizer_of(family), texts=(text,))
+
+
+def told(
+    agent: Agent, form: ToolFormatName, text: str = SAID, **fields: Any
+) -> tuple[str, list[str], list[str], dict[str, int]]:
+    body = asked(agent, 0, 120, 0, form) | {"model": MODEL} | fields
+    response, answer = post(service_of(form, text), agent.api, body), Answer(agent.api)
+    assert response.status_code == 200, response.text
+    parts = (
+        [answer.event(data) for data in events_in(response.text)] if agent.stream else [answer.whole(response.json())]
+    )
+    assert not any(part.failed for part in parts)
+    assert [part.done for part in parts if agent.stream][-1:] == [True] * agent.stream
+    names = [name for part in parts for name in part.names]
+    return "".join(part.text for part in parts), names, [part.finish for part in parts if part.finish], answer.usage
+
+
+def test_all_apis_tell_the_same_whole_and_streamed() -> None:
+    chat = told(Agent(Api.CHATS, Ask.THOUGHT, stream=False), "hermes", tools=[])
+    assert chat[0] == TOLD.partition("\n[call")[0] + CALL + "\n" + CALL, "without tools"
+    agents = [Agent(api, Ask.TEXT, stream) for api in Api for stream in (False, True)]
+    text, names, finish, usage = told(agents[0], "hermes", chat_template_kwargs={})
+    assert (text, finish) == (TOLD, ["length"]), "the service under test always ends so"
+    assert usage["completion_tokens"] == len(names)
+    assert usage["reasoning_tokens"] > 0
+    thinks: dict[Api, Any] = {Api.CHATS: {"chat_template_kwargs": {}}, Api.RESPONSES: {"reasoning": {}}}
+    for agent in agents:
+        own = thinks.get(agent.api, {"thinking": {"type": "enabled"}})
+        found = told(agent, "hermes", **own)
+        assert found == (text, [] if agent.api is Api.MESSAGES else names, finish, usage), agent
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_request_is_understood(form: ToolFormatName) -> None:
+    for agent in agents_of(form):
+        response = post(service_of(form, "Hello"), agent.api, asked(agent, 1, 60, 5, form) | {"model": MODEL})
+        assert response.status_code == 200, response.text
+    half = half_of(form)
+    assert len({(agent.ask, agent.api) for agent in agents_of(form)}) == len(half)
+    assert {agent.stream for agent in half} == {True, False}
+
+
+def test_agents_are_asked_while_each_of_three_is_killed() -> None:
+    schedule = schedule_of_agents(half_of("hermes"), 24)
+    assert Schedule.from_json(json.dumps(json.loads(schedule.to_json()))) == schedule
+    assert {fault.victim for fault in schedule.faults} == {Victim.DRAFTER, Victim.VERIFIER, Victim.COORDINATOR}
+    assert {fault.kind for fault in schedule.faults} == {FaultKind.KILL}
+    assert any("whole" in line for line in schedule.lines())
+
+
+@pytest.mark.parametrize(
+    ("api", "detail", "code"),
+    [
+        (Api.CHATS, '{"error": {"code": "unavailable", "message": "", "type": "", "param": null}}', "unavailable"),
+        (Api.RESPONSES, '{"type": "error", "code": "busy", "message": "", "param": null}', "busy"),
+        (Api.RESPONSES, '{"type": "response.failed", "response": {"error": {"code": "server_error"}}}', "server_error"),
+        (Api.MESSAGES, '{"type": "error", "error": {"type": "overloaded_error", "message": ""}}', "unavailable"),
+        (Api.MESSAGES, "no JSON", None),
+        (Api.CHATS, '{"error": "gone"}', None),
+    ],
+)
+def test_codes_of_errors(api: Api, detail: str, code: str | None) -> None:
+    assert code_of(api, detail) == code
