@@ -8,15 +8,12 @@ so that a record cut short by a power failure is noticed and left out.
 
 import json
 import struct
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
-from typing import Any
 from zlib import crc32
 
 import numpy as np
 
-from outrider.contracts.errors import ParameterError
 from outrider.contracts.exchanged import ArrayData, FloatRow
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import AcceptanceRule
@@ -25,10 +22,9 @@ from outrider.drafting.features import FEATURE_NAMES
 from outrider.drafting.recalibration import ChainVerdict
 
 SUFFIX = ".rounds"
-_FORMAT, _FORMAT_KEY = 1, "outrider_round_log"
-_CHAIN = struct.Struct("<QdBB")  # generation, temperature, tokens, whether the last of them was rejected
-_CHECKSUM = struct.Struct("<I")
-_TOKEN_BYTES = 4 * len(FEATURE_NAMES)  # float32: what a perceptron computes in
+FORMAT, FORMAT_KEY = 1, "outrider_round_log"
+CHAIN = struct.Struct("<QdBB")  # generation, temperature, tokens, whether the last of them was rejected
+CHECKSUM = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +61,6 @@ class LoggedRound(ArrayData):
     rejected: bool  # whether the last token was rejected; all others were accepted
 
 
-@dataclass(frozen=True, slots=True)
-class RoundLogContents:
-    header: LogHeader  # its first line
-    rounds: tuple[LoggedRound, ...]  # in the order of their verdicts
-    unread_bytes: int  # at its end, behind the last whole record
-
-
 def logged_round(generation: GenerationId, verdict: ChainVerdict) -> LoggedRound | None:
     """Return the record of a chain; None if none of its tokens was tested, or its rule has no predictors.
 
@@ -90,50 +79,11 @@ def request_number(generation: GenerationId) -> int:
 
 
 def write_header(header: LogHeader) -> bytes:
-    fields = {_FORMAT_KEY: _FORMAT, "features": FEATURE_NAMES, **asdict(header)}
+    fields = {FORMAT_KEY: FORMAT, "features": FEATURE_NAMES, **asdict(header)}
     return json.dumps(fields).encode() + b"\n"
 
 
 def write_round(logged: LoggedRound) -> bytes:
-    chain = _CHAIN.pack(logged.generation, logged.temperature, len(logged.features), logged.rejected)
+    chain = CHAIN.pack(logged.generation, logged.temperature, len(logged.features), logged.rejected)
     record = chain + logged.features.astype("<f4").tobytes()
-    return record + _CHECKSUM.pack(crc32(record))
-
-
-def read_log(data: bytes) -> RoundLogContents | None:
-    """Read up to the last whole record; None: no whole first line. Another format is a ``ParameterError``."""
-    line, found, body = data.partition(b"\n")
-    if not found:
-        return None
-    header = _header(line)
-    rounds, end = list[LoggedRound](), 0
-    for logged, end in _records(body):  # noqa: B007 (where the last one ends)
-        rounds.append(logged)
-    return RoundLogContents(header, tuple(rounds), len(body) - end)
-
-
-def _header(line: bytes) -> LogHeader:
-    try:
-        fields: dict[str, Any] = json.loads(line)
-        version, features = fields.pop(_FORMAT_KEY, None), tuple(fields.pop("features", ()))
-        if (version, features) == (_FORMAT, FEATURE_NAMES):
-            return LogHeader(**fields | {"rule": AcceptanceRule(fields["rule"])})
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ParameterError("rounds", "files that devices logged rounds to", f"another file: {error!r}") from error
-    needed = f"logs of format {_FORMAT} with the features {', '.join(FEATURE_NAMES)}"
-    raise ParameterError("rounds", needed, f"format {version} with {', '.join(map(str, features)) or 'none'}")
-
-
-def _records(body: bytes) -> Iterator[tuple[LoggedRound, int]]:
-    """Yield whole records, each with the offset of its end; stop at the first that is cut short or corrupt."""
-    at = 0
-    while at + _CHAIN.size <= len(body):
-        generation, temperature, tokens, rejected = _CHAIN.unpack_from(body, at)
-        first, last = at + _CHAIN.size, at + _CHAIN.size + tokens * _TOKEN_BYTES
-        if last + _CHECKSUM.size > len(body) or not tokens:
-            return
-        if _CHECKSUM.unpack_from(body, last)[0] != crc32(body[at:last]):
-            return
-        features = np.frombuffer(body, "<f4", tokens * len(FEATURE_NAMES), first).reshape(tokens, -1)
-        at = last + _CHECKSUM.size
-        yield LoggedRound(generation, temperature, features.astype(np.float32), bool(rejected)), at
+    return record + CHECKSUM.pack(crc32(record))

@@ -439,7 +439,7 @@ FAULTS = (
     ),
     Fault(
         "a damaged record of a log is read",
-        "if _CHECKSUM.unpack_from(body, last)[0] != crc32(body[at:last]):",
+        "if CHECKSUM.unpack_from(body, last)[0] != crc32(body[at:last]):",
         "if False:",
         ROUND_LOG,
     ),

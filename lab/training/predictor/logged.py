@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from lab.training.predictor.drafted import LEAST_PROMPTS, DraftedTokens, Ints
+from lab.training.predictor.log_reading import RoundLogContents, read_log
 from lab.training.predictor.pair_names import PairNames
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.features import FEATURE_NAMES
-from outrider.drafting.round_log import SUFFIX, LoggedRound, RoundLogContents, read_log
+from outrider.drafting.round_log import SUFFIX, LoggedRound
 
 _DISTINCT = 0.999  # two rows with a confidence below this are never equal by chance
 

@@ -8,19 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.training.predictor.log_reading import read_log
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.features import FEATURE_NAMES, DraftFeatures, LazyFeatures
 from outrider.drafting.recalibration import ChainVerdict, SentChain
-from outrider.drafting.round_log import (
-    LoggedRound,
-    LogHeader,
-    logged_round,
-    read_log,
-    request_number,
-    write_header,
-    write_round,
-)
+from outrider.drafting.round_log import LoggedRound, LogHeader, logged_round, request_number, write_header, write_round
 
 HEADER = LogHeader("small", "d" * 64, "large", "t" * 64, AcceptanceRule.RATIO, "never")
 SINGLES = st.floats(width=32, allow_nan=False)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from actors.drafter.actor import DrafterActor
+from lab.training.predictor.log_reading import RoundLogContents, read_log
 from lab.training.predictor.pair_names import pair_names
 from outrider.assembly.drafters import drafter_spec
 from outrider.config.reading import parse_config
@@ -15,7 +16,7 @@ from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import AcceptanceRule, OpenGeneration
-from outrider.drafting.round_log import RoundLogContents, read_log, request_number
+from outrider.drafting.round_log import request_number
 from outrider.session.session import CoordinatorSession
 from tests.unit.lab.training.head.tiny_pairs import load, save_pair
 

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.drafter.round_log import RoundFiles, RoundLogWriter
+from lab.training.predictor.log_reading import read_log
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.features import DraftFeatures
 from outrider.drafting.recalibration import ChainVerdict, SentChain
-from outrider.drafting.round_log import LoggedRound, LogHeader, read_log, request_number, write_round
+from outrider.drafting.round_log import LoggedRound, LogHeader, request_number, write_round
 
 HEADER = LogHeader("small", "d" * 64, "large", "t" * 64, AcceptanceRule.GREEDY, "never")
 GREEDY, RATIO, SHARED = AcceptanceRule.GREEDY, AcceptanceRule.RATIO, AcceptanceRule.SHARED_NOISE
