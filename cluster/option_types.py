@@ -43,17 +43,7 @@ def _read(kind: Callable[[str], _Number], fits: Callable[[_Number], bool], neede
 natural = integer(0)
 positive_int = integer(1)
 positive = number(0.0, above=True)
-not_negative = number(0.0)
 share = number(0.0, 1.0)
-
-
-def existing_file(text: str) -> Path:
-    path = Path(text).expanduser()
-    if not path.is_file():
-        raise _error("a file that exists", f"{text}: {'a folder' if path.is_dir() else 'nothing there'}")
-    if not os.access(path, os.R_OK):
-        raise _error("a file that may be read", f"{text}: no permission")
-    return path
 
 
 def new_file(text: str) -> Path:

@@ -6,7 +6,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cluster.option_types import new_file, new_folder
 from outrider.contracts.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -97,12 +96,6 @@ def own_api_key() -> str | None:
 
 def key_headers(key: str | None) -> dict[str, str]:
     return {} if key is None else {"authorization": f"Bearer {key}"}
-
-
-def add_output_options(parser: argparse.ArgumentParser, plots: str) -> None:
-    """Add ``--json`` and ``--plots``; ``plots`` says what is drawn."""
-    parser.add_argument("--json", type=new_file, default=None, metavar="FILE", help="write every figure")
-    parser.add_argument("--plots", type=new_folder, default=None, metavar="FOLDER", help=plots)
 
 
 def check_plots(folder: Path | None) -> None:

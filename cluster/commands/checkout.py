@@ -5,7 +5,7 @@ import sys
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from outrider.contracts.errors import ParameterError
 
@@ -18,13 +18,20 @@ def add_options(parser: argparse.ArgumentParser, name: str) -> None:
         parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="needs a source checkout")
         parser.set_defaults(run=partial(_refuse, name))
         return
-    if str(_CHECKOUT) not in sys.path:
-        sys.path.append(str(_CHECKOUT))  # an editable install knows the wheel's packages only
-    command: Any = import_module(f"lab.commands.{name}")
+    command = lab_module(f"commands.{name}", name)
     command.add_options(parser)
     parser.set_defaults(run=command.run)
 
 
-def _refuse(name: str, _: argparse.Namespace) -> None:
+def lab_module(module: str, asked: str) -> Any:
+    """Import a module of ``lab`` for an option or command; without a checkout that is a ``ParameterError``."""
+    if not _IS_CHECKOUT:
+        _refuse(asked)
+    if str(_CHECKOUT) not in sys.path:
+        sys.path.append(str(_CHECKOUT))  # an editable install knows the wheel's packages only
+    return import_module(f"lab.{module}")
+
+
+def _refuse(name: str, _: object = None) -> NoReturn:
     needed = "a source checkout, installed with `pip install -e .`, as packages hold no `lab`"
     raise ParameterError(f"outrider {name}", needed, f"none at {_CHECKOUT}")

@@ -16,6 +16,7 @@ from typing import get_args
 import torch
 from tqdm import tqdm
 
+from cluster.commands.checkout import lab_module
 from cluster.option_types import natural, new_file, new_folder, positive_int
 from cluster.options import check_plots
 from cluster.reports.profile import show_profile
@@ -62,13 +63,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--clock", default="wall", choices=tuple(_CLOCKS), help=clock)
     add("--seed", type=natural, default=0, help="of the random configurations (default: %(default)s)")
     add("--out", type=new_file, default="cost_profile.json", help="the profile; samples are written beside it")
-    add("--plots", type=new_folder, metavar="FOLDER", help="draw the fit and its errors (needs the extra `bench`)")
+    add(
+        "--plots", type=new_folder, metavar="FOLDER", help="draw fit and errors (in a checkout, with the extra `bench`)"
+    )
     add("--quick", action="store_true", help="a quarter of the configurations, smaller, measured twice: about a minute")
 
 
 def run(arguments: argparse.Namespace) -> None:
     _check_engine(arguments)
     check_plots(arguments.plots)
+    plots = None if arguments.plots is None else lab_module("reports.profile_plots", "profile --plots")
     torch.set_num_threads(arguments.threads)
     plan = _plan(arguments)
     built = build_verifier(spec_of(arguments, plan))
@@ -91,10 +95,8 @@ def run(arguments: argparse.Namespace) -> None:
     samples = arguments.out.with_suffix(".samples.csv")
     write_samples(samples, train, test, fitted)
     print(f"\nwrote {arguments.out} and {samples}")
-    if arguments.plots is not None:
-        from cluster.reports.profile_plots import plot_profile
-
-        plot_profile(arguments.plots, train, test, fitted)
+    if plots is not None:
+        plots.plot_profile(arguments.plots, train, test, fitted)
 
 
 def write_samples(file: Path, train: Sequence[BatchSample], test: Sequence[BatchSample], fitted: FittedModel) -> None:

@@ -21,7 +21,3 @@ def show_table(title: str, header: Sequence[str], rows: Iterable[Sequence[object
     console.print(table)
     if note:
         console.print(note + "\n", markup=False)
-
-
-def percent(share: float) -> str:
-    return f"{100.0 * share:.1f} %"

@@ -31,10 +31,10 @@ from typing import Any, TypeVar
 from tqdm import tqdm
 
 from cluster.option_types import natural, number, positive, positive_int, share
-from cluster.options import add_output_options, check_plots
-from cluster.reports.tables import percent
+from cluster.options import check_plots
+from lab.options import add_output_options
 from lab.reports.capacity import show_capacity
-from lab.reports.columns import Columns, decimals, ms, show_columns
+from lab.reports.columns import Columns, decimals, ms, percent, show_columns
 from lab.reports.fleet import show_fleet
 from lab.reports.json_file import write_json
 from lab.reports.stop_map import show_stops

@@ -1,6 +1,7 @@
 """Tables of ``outrider simulate capacity``: our results beside the published ones."""
 
-from cluster.reports.tables import percent, show_table
+from cluster.reports.tables import show_table
+from lab.reports.columns import percent
 from lab.simulation.experiment import CapacityFigures, Case, Measure
 from lab.simulation.published import (
     CAPACITY_32B,

@@ -20,3 +20,7 @@ def ms(seconds: float) -> str:
 def decimals(number: float | None, digits: int, lacking: str = "-") -> str:
     """Return the number with so many digits; ``lacking`` where there is none."""
     return lacking if number is None else f"{number:.{digits}f}"
+
+
+def percent(share: float) -> str:
+    return f"{100.0 * share:.1f} %"

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from cluster.reports.tables import percent, show_table
-from lab.reports.columns import Columns, ms, show_columns
+from cluster.reports.tables import show_table
+from lab.reports.columns import Columns, ms, percent, show_columns
 from lab.simulation.fleet.results import FleetResults, TrafficResults
 
 _TRAFFIC: Columns[TrafficResults] = (

@@ -1,6 +1,7 @@
 """Tables and figures of ``outrider plan``."""
 
-from cluster.reports.tables import percent, show_table
+from cluster.reports.tables import show_table
+from lab.reports.columns import percent
 from lab.simulation.advice import Advice, SideAnswer, lines
 from lab.simulation.mix import MixCapacity, PromiseRule
 from lab.simulation.results import ClassResults

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 
-from cluster.reports.plots import COLOURS, describe, figure, save
+from lab.reports.plots import COLOURS, describe, figure, save
 from lab.training.predictor.quality import FeatureTrend
 from lab.training.predictor.train import FamilyReport, PredictorReport
 

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.image import AxesImage
 
-from cluster.reports.plots import COLOURS, describe, figure, save
+from lab.reports.plots import COLOURS, describe, figure, save
 from lab.simulation.experiment import CapacityFigures, LoadResult
 from lab.simulation.published import CAPACITY_32B, SPEEDS_TOKENS_PER_S
 from lab.simulation.results import PlanePoint

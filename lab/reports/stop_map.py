@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from statistics import median
 
-from cluster.reports.tables import percent, show_table
+from cluster.reports.tables import show_table
+from lab.reports.columns import percent
 from lab.simulation.experiment import CostCase
 from lab.simulation.stop_map import FIXED, STOPPING, DraftEnding, PlaceResult
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from cluster.reports.tables import percent, show_table
-from lab.reports.columns import Columns, decimals, show_columns
+from cluster.reports.tables import show_table
+from lab.reports.columns import Columns, decimals, percent, show_columns
 from lab.training.head.head_config import HeadConfig
 from lab.training.head.sweep import SweptRow
 from lab.training.head.train import HeadReport, RelabellingReport

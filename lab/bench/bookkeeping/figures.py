@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from cluster.reports.tables import percent, show_table
+from cluster.reports.tables import show_table
+from lab.reports.columns import percent
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,13 @@ from typing import Any
 
 from tqdm import tqdm
 
-from cluster.option_types import natural, new_file, not_negative, positive, positive_int
+from cluster.option_types import natural, new_file, positive, positive_int
 from lab.bench.capacity.figures import batch_model, figures, show_figures
 from lab.bench.capacity.log import CLOSED, OPEN, CellLog
 from lab.bench.capacity.plan import BASELINE, POLICIES
 from lab.bench.capacity.run import RunSettings, measure
 from lab.bench.harness.record import write_record
+from lab.options import not_negative
 
 _DEFAULT = RunSettings()
 

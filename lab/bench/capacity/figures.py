@@ -10,12 +10,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from cluster.reports.tables import percent
 from lab.bench.capacity.emulated_devices import GROUP
 from lab.bench.capacity.log import BatchEntry, CellLog, ResponseEntry, RoundEntry
 from lab.bench.capacity.plan import POLICIES
 from lab.bench.harness.statistics import Estimate, quotient, ratio
-from lab.reports.columns import Columns, decimals, show_columns
+from lab.reports.columns import Columns, decimals, percent, show_columns
 from lab.simulation.results import ClassResults, DeviceAccount, DeviceResults, RunResults, by_class, promised
 from lab.simulation.run import percentiles
 from outrider.contracts.cost import CostModel, LinearCostModel

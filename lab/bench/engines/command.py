@@ -16,13 +16,14 @@ from tempfile import TemporaryDirectory
 
 from tqdm import tqdm
 
-from cluster.option_types import natural, new_file, not_negative, positive_int
+from cluster.option_types import natural, new_file, positive_int
 from lab.bench.engines.served import Load, measured
 from lab.bench.engines.servers import ServingOptions, all_servers, export_drafter
 from lab.bench.engines.tables import show_compared, show_served
 from lab.bench.harness.prompts import USUAL_SHARES, parse_share, shares_of
 from lab.bench.harness.record import write_record
 from lab.bench.harness.statistics import Sample
+from lab.options import not_negative
 from outrider.engines.registry import VERIFIERS
 from outrider.models.embedded import DRAFTER_NAME, embedded_drafter_path
 from outrider.models.folders import EMBEDDED, resolve_folder

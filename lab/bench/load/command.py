@@ -13,13 +13,14 @@ from dataclasses import asdict
 
 from tqdm import tqdm
 
-from cluster.option_types import existing_file, natural, new_file, positive, positive_int, share
+from cluster.option_types import natural, new_file, positive, positive_int, share
 from lab.bench.harness.record import write_record
 from lab.bench.load import report as load_report
 from lab.bench.load.client import drive, endpoint_of, open_client, served_model
 from lab.bench.load.datasets import random_prompts, sharegpt_prompts
 from lab.bench.load.plan import COMPLETIONS, PlannedRequest, mixed_requests, plan_load
 from lab.bench.load.report import Answer, Summary, as_json, as_text, kept_shares, summarise, times_s
+from lab.options import existing_file
 from outrider.models.tokenizer import load_tokenizer
 
 _DURATION_S = 60.0

@@ -18,13 +18,14 @@ from ray import serve
 from transformers import GenerationConfig
 
 from cluster.local import APP_NAME, running
-from cluster.option_types import existing_file, natural, new_file, not_negative, positive_int
+from cluster.option_types import natural, new_file, positive_int
 from cluster.reports.tables import show_table
 from lab.bench.harness.prompts import PROMPTS
 from lab.bench.harness.record import write_record
 from lab.bench.load.client import Endpoint, ServiceUnusableError, drive, open_client
 from lab.bench.load.plan import PlannedRequest
 from lab.bench.load.report import COMPLETED
+from lab.options import existing_file, not_negative
 from outrider.config.reading import load_config
 from outrider.config.schema import Config
 from outrider.engines.registry import VERIFIERS

@@ -15,7 +15,7 @@ import argparse
 from collections.abc import Sequence
 
 from cluster.option_types import integer, natural, new_file
-from cluster.options import add_config_options, add_output_options, check_plots
+from cluster.options import add_config_options, check_plots
 from lab.bench.harness.prompts import PROMPTS
 from lab.bench.harness.record import write_record
 from lab.bench.papers.dssd import reproduce_dssd
@@ -25,6 +25,7 @@ from lab.bench.papers.tslt import DEPTH, reproduce_tslt
 from lab.bench.papers.wisv.reproduce import reproduce_wisv
 from lab.bench.papers.wisv.rounds import TABLE_1_POINT
 from lab.bench.papers.wisv_pair.command import add_options, cluster_part, frontier_part
+from lab.options import add_output_options
 
 _OF_PAIRS = {"tslt": reproduce_tslt, "dssd": reproduce_dssd}
 _LONGEST_WINDOWS = {"tslt": DEPTH, "dssd": max(row.window for row in DSSD_ROWS)}

@@ -14,7 +14,7 @@ from dataclasses import replace
 from multiprocessing import get_context
 
 from cluster.local import running
-from cluster.option_types import natural, new_file, not_negative, positive_int, share
+from cluster.option_types import natural, new_file, positive_int, share
 from cluster.options import add_config_options, read_config
 from lab.bench.harness.fewer_layers import without_layers
 from lab.bench.harness.record import write_record
@@ -22,6 +22,7 @@ from lab.bench.harness.recorded_drafts import RecordSettings
 from lab.bench.stops.bound import drafts_along, waste, whole_rounds
 from lab.bench.stops.measure import Arm, Asking, Figures, arms, measure, served_by
 from lab.bench.stops.tables import plot_waste, show, show_bound
+from lab.options import not_negative
 from lab.training.predictor.pair_names import pair_names
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError

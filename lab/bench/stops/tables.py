@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 
-from cluster.reports.plots import COLOURS, describe, figure, save
-from cluster.reports.tables import percent, show_table
+from cluster.reports.tables import show_table
 from lab.bench.stops.bound import Waste
 from lab.bench.stops.measure import Figures
+from lab.reports.columns import percent
+from lab.reports.plots import COLOURS, describe, figure, save
 
 _HEADER = (
     *("clients, arm", "tokens/s", "over best window", "tokens a round", "ordered", "sent", "accepted"),

@@ -4,18 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.option_types import (
-    existing_file,
-    integer,
-    natural,
-    new_file,
-    new_folder,
-    not_negative,
-    number,
-    positive,
-    positive_int,
-    share,
-)
+from cluster.option_types import integer, natural, new_file, new_folder, number, positive, positive_int, share
+from lab.options import existing_file, not_negative
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from matplotlib.ticker import ScalarFormatter
 
-from cluster.reports.plots import COLOURS, describe, figure, save
 from lab.bench.papers.wisv.acceptance import LONGEST, speed
 from lab.bench.papers.wisv.published import RATES_BPS, RTT_S, printed
 from lab.bench.papers.wisv.rounds import Method, OperatingPoint
+from lab.reports.plots import COLOURS, describe, figure, save
 
 _OUTPUT_TOKENS = 210  # about Table I's AAL * rounds
 _RTTS_S = (0.005, RTT_S)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cluster.local import running
-from cluster.option_types import existing_file, positive_int, share
+from cluster.option_types import positive_int, share
 from cluster.options import read_config
 from lab.bench.papers.wisv_pair import reports
 from lab.bench.papers.wisv_pair.cluster import LINKS, WINDOWS, Answer, measured, rows, spread
 from lab.bench.papers.wisv_pair.frontier import BLOCKS, HEAD, UNAWARE, frontier, judging_times
+from lab.options import existing_file
 from lab.training.head.pair import PairSpec, ask, load_pair, paged
 from lab.training.tasks.loading import load_tasks
 from lab.training.tasks.task import Task, split_tasks

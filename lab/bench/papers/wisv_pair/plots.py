@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from cluster.reports.plots import COLOURS, describe, figure, save
 from lab.bench.papers.wisv_pair.cluster import Row
 from lab.bench.papers.wisv_pair.frontier import HEAD, UNAWARE, Frontier
+from lab.reports.plots import COLOURS, describe, figure, save
 from lab.training.head.links import EVALUATED
 
 

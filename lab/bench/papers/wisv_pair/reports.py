@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-from cluster.reports.tables import percent, show_table
+from cluster.reports.tables import show_table
 from lab.bench.papers.wisv.published import METHODS as PRINTED
 from lab.bench.papers.wisv.published import printed
 from lab.bench.papers.wisv_pair.cluster import LINKS, Row
 from lab.bench.papers.wisv_pair.frontier import WINDOW, Frontier, JudgingTime
+from lab.reports.columns import percent
 from lab.training.head.sweep import SweptRow
 
 

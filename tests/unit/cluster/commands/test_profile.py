@@ -7,7 +7,7 @@ import pytest
 from cluster.cli import main
 from cluster.commands.profile import add_options, spec_of, write_samples
 from cluster.reports.profile import show_profile
-from cluster.reports.profile_plots import plot_profile
+from lab.reports.profile_plots import plot_profile
 from outrider.assembly.verifiers import verifier_spec
 from outrider.config.replicas import VerifierConfig
 from outrider.config.schema import ModelConfig

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
-from cluster.reports.plots import COLOURS, describe, figure, save
+from lab.reports.plots import COLOURS, describe, figure, save
 from outrider.contracts.cost import LinearCostModel
 from outrider.costs.fit_figures import BatchKind, BatchSample, Floats, medians_of, works_of
 from outrider.costs.fitting import FitKind, FittedModel
