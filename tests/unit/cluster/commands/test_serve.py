@@ -8,7 +8,7 @@ import pytest
 
 from cluster.cli import main
 from cluster.commands.serve import add_options, served_config
-from cluster.unknown_flags import INSTEAD
+from cluster.unknown_flags import instead
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 
@@ -168,13 +168,13 @@ def test_flags_that_are_refused_are_none_and_settings_named_instead_are_there() 
     parser = argparse.ArgumentParser()
     add_options(parser)
     taken = {name for action in parser._actions for name in action.option_strings}  # noqa: SLF001 (argparse lists none)
-    assert taken & set(INSTEAD) == set()
-    for instead in INSTEAD.values():
-        for path in re.findall(r"--set ([a-z_.]+)=", instead):
+    assert taken & set(instead()) == set()
+    for advice in instead().values():
+        for path in re.findall(r"--set ([a-z_.]+)=", advice):
             config: Any = Config()
             for name in path.split("."):
                 config = getattr(config, name)
-        assert [flag for flag in re.findall(r"--[a-z-]+", instead) if flag != "--set" and flag not in taken] == []
+        assert [flag for flag in re.findall(r"--[a-z-]+", advice) if flag != "--set" and flag not in taken] == []
 
 
 def test_other_commands_refuse_unknown_flags_as_usual(capsys: pytest.CaptureFixture[str]) -> None:
