@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from outrider.models.pair_file import FileKind, PairInfo, incomplete, read_arrays, save_arrays
+from outrider.models.pair_file import FileKind, PairInfo, incomplete, read_arrays
 from outrider.verification.decision_head import DecisionHead, HeadWeights, Standard
 
-_STANDARDS = ("drafter", "target", "csi")
+STANDARDS = ("drafter", "target", "csi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +32,12 @@ class Head:
     decisions: DecisionHead
 
 
-def save_head(file: Path, weights: HeadWeights, info: HeadInfo) -> None:
-    arrays = {
-        f"{kind}.{part}": np.asarray(getattr(getattr(weights, kind), part), np.float32)
-        for kind in _STANDARDS
-        for part in ("mean", "deviation")
-    }
-    arrays |= {name: np.asarray(getattr(weights, name), np.float16) for name in ("inner", "inner_bias", "outer")}
-    arrays["outer_bias"] = np.array([weights.outer_bias], np.float32)
-    save_arrays(file, arrays, info)
-
-
 def read_head(file: Path) -> Head:
     arrays, described = read_arrays(file, HeadInfo.kind)
     wide = {name: values.astype(np.float64) for name, values in arrays.items()}
     try:
         info = HeadInfo(**described)
-        drafter, target, csi = (Standard(wide[f"{kind}.mean"], wide[f"{kind}.deviation"]) for kind in _STANDARDS)
+        drafter, target, csi = (Standard(wide[f"{kind}.mean"], wide[f"{kind}.deviation"]) for kind in STANDARDS)
         inner, inner_bias, outer = (wide[name] for name in ("inner", "inner_bias", "outer"))
         weights = HeadWeights(drafter, target, csi, inner, inner_bias, outer, float(wide["outer_bias"][0]))
     except (KeyError, TypeError) as error:

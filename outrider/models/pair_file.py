@@ -4,21 +4,16 @@ A safetensors file: arrays, and as JSON in its header their kind, their pair, an
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from outrider.contracts.errors import ModelUnavailableError, PairMismatchError
-from outrider.documents.whole_file import whole_file
 
-_FORMAT = 1  # of all kinds
-Arrays = Mapping[str, npt.NDArray[Any]]
+FORMAT = 1  # of all kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +36,6 @@ class PairInfo:
     drafter_hash: str
 
 
-def save_arrays(file: Path, arrays: Arrays, info: PairInfo, **more: object) -> None:
-    """Write arrays and their description; the file appears complete or not at all."""
-    # A single entry: safetensors writes several in random order, and equal content should give equal files.
-    header = {info.kind.key: json.dumps({"format": _FORMAT, **more, **asdict(info)})}
-    with whole_file(file) as partial:
-        save_file({name: np.ascontiguousarray(values) for name, values in arrays.items()}, partial, metadata=header)
-        partial.chmod(0o644)
-
-
 def read_arrays(file: Path, kind: FileKind) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
     """Read arrays and their description; of another kind or format they are a ``ModelUnavailableError``."""
     try:
@@ -60,9 +46,9 @@ def read_arrays(file: Path, kind: FileKind) -> tuple[dict[str, npt.NDArray[Any]]
         raise ModelUnavailableError(
             f"needs a {kind.name} written by `{kind.command}` at {file}, found: {error}; train one for this pair"
         ) from error
-    if (found := described.pop("format", None)) != _FORMAT:
+    if (found := described.pop("format", None)) != FORMAT:
         raise ModelUnavailableError(
-            f"needs {kind.name} format {_FORMAT} in {file}, found {found}; train it again with `{kind.command}`"
+            f"needs {kind.name} format {FORMAT} in {file}, found {found}; train it again with `{kind.command}`"
         )
     return arrays, described
 

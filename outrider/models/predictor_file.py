@@ -6,16 +6,15 @@ A predictor holds for one target, one drafter and one acceptance rule; for other
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from outrider.contracts.errors import ModelUnavailableError, ShapeError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.features import FEATURE_NAMES
 from outrider.drafting.perceptron import Perceptron
-from outrider.models.pair_file import FileKind, PairInfo, incomplete, read_arrays, save_arrays
+from outrider.models.pair_file import FileKind, PairInfo, incomplete, read_arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +30,6 @@ class PredictorInfo(PairInfo):
 class LoadedPredictor:
     info: PredictorInfo
     perceptron: Perceptron
-
-
-def save_predictor(file: Path, perceptron: Perceptron, info: PredictorInfo) -> None:
-    """Write a predictor, weights as float16 if that is exact; the file appears complete or not at all."""
-    arrays: dict[str, npt.NDArray[Any]] = {}
-    for index, (weights, bias) in enumerate(perceptron.layers):
-        halves = weights.astype(np.float16)
-        arrays |= {f"{index}.weights": halves if np.array_equal(halves, weights) else weights, f"{index}.bias": bias}
-    save_arrays(file, arrays, info, features=FEATURE_NAMES)
 
 
 def read_predictor(file: Path) -> LoadedPredictor:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from lab.training.pair_files import save_head
 from outrider.config.drafters import RoundLogConfig, StoppingConfig
 from outrider.config.reading import load_config
 from outrider.config.schema import Config, TracingConfig
 from outrider.config.values import TargetDType
-from outrider.models.head_file import save_head
 from outrider.models.loading import LoadedModel, load_drafter, load_target, load_target_facts
 from tests.cluster.clusters import Clusters
 from tests.cluster.poison import HOOK

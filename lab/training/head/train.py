@@ -22,11 +22,12 @@ from lab.training.head.pair import EncodedTask, LoadedPair, ask, load_pair, page
 from lab.training.head.relabelling import Floats, Relabelling, Smoothing
 from lab.training.head.replacing import LabelledAnswer, header_of, make_labels, read_labels, texts_needed
 from lab.training.head.sweep import STRICT, SweptRow, choose_threshold, sweep, worst_bounds
+from lab.training.pair_files import save_head
 from lab.training.ranking import area_under_curve
 from lab.training.tasks.task import TaskDivision, is_validation
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.exchanged import FloatField
-from outrider.models.head_file import HeadInfo, read_head, save_head
+from outrider.models.head_file import HeadInfo, read_head
 from outrider.verification.decision_head import DecisionHead, HeadWeights, csi_features
 
 _LEAST_OF_A_KIND = 10  # critical, and harmless, mismatches needed in training as well as in validation

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from scipy.special import expit
 
+from lab.training.pair_files import save_predictor
 from lab.training.predictor.drafted import DraftedTokens, Floats
 from lab.training.predictor.families import AS_IT_IS, MLP, Fitted, fit_families
 from lab.training.predictor.logistic import Platt, fit_platt
@@ -28,7 +29,7 @@ from lab.training.predictor.quality import (
     replay,
 )
 from outrider.drafting.features import FEATURE_NAMES
-from outrider.models.predictor_file import PredictorInfo, save_predictor
+from outrider.models.predictor_file import PredictorInfo
 from outrider.models.predictors import shipped_predictors
 
 _WARM_CALLS = 20

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.training.pair_files import save_head
 from outrider.assembly.heads import read_heads
 from outrider.config.drafters import DrafterGroupConfig
 from outrider.config.schema import Config, WireConfig
@@ -18,7 +19,6 @@ from outrider.models.embedded import (
 )
 from outrider.models.file_hash import sampled_hash
 from outrider.models.folders import head_path
-from outrider.models.head_file import save_head
 from outrider.models.pair_file import check_pair
 from outrider.models.target_folder import model_hash
 from serve_app.api.service import ServiceSettings

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lab.training.pair_files import save_predictor
 from outrider.contracts.errors import PairMismatchError
 from outrider.drafting.perceptron import Perceptron
 from outrider.drafting.stopping import StopSetting
@@ -14,7 +15,6 @@ from outrider.engines.registry import VERIFIERS
 from outrider.engines.torch.kind import drafter_dtype, stopping_of
 from outrider.models.embedded import embedded_drafter_path
 from outrider.models.file_hash import sampled_hash
-from outrider.models.predictor_file import save_predictor
 from tests.unit.drafting.test_perceptron import LAYERS
 from tests.unit.models.test_predictor_file import INFO
 

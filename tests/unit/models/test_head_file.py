@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from lab.training.pair_files import save_head
 from outrider.contracts.errors import ModelUnavailableError, PairMismatchError
-from outrider.models.head_file import HeadInfo, read_head, save_head
+from outrider.models.head_file import HeadInfo, read_head
 from outrider.models.pair_file import check_pair
 from tests.unit.verification.test_decision_head import question, weights
 

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from lab.training.pair_files import save_predictor
 from outrider.contracts.errors import ModelUnavailableError, PairMismatchError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.features import DraftFeatures
 from outrider.drafting.perceptron import Perceptron
 from outrider.models.pair_file import check_pair
-from outrider.models.predictor_file import PredictorInfo, read_predictor, save_predictor
+from outrider.models.predictor_file import PredictorInfo, read_predictor
 from tests.unit.drafting.test_perceptron import LAYERS
 
 RATIO = AcceptanceRule.RATIO
@@ -51,7 +52,7 @@ def test_what_is_no_predictor_is_refused(tmp_path: Path) -> None:
 def test_features_in_another_order_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "predictor.safetensors"
     with monkeypatch.context() as patched:
-        patched.setattr("outrider.models.predictor_file.FEATURE_NAMES", ("margin", "confidence"))
+        patched.setattr("lab.training.pair_files.FEATURE_NAMES", ("margin", "confidence"))
         save_predictor(file, Perceptron(LAYERS), INFO)
     with pytest.raises(ModelUnavailableError, match="found one by margin, confidence"):
         read_predictor(file)

@@ -8,6 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 from scipy.special import expit
 
+from lab.training.pair_files import save_predictor
 from lab.training.predictor.families import RecordedFeatures
 from lab.training.predictor.quality import calibration_error, log_loss
 from lab.training.ranking import area_under_curve
@@ -16,7 +17,6 @@ from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.perceptron import Perceptron
 from outrider.models.embedded import embedded_drafter_path, ensure_embedded_target
 from outrider.models.file_hash import sampled_hash
-from outrider.models.predictor_file import save_predictor
 from outrider.models.predictors import load_predictors, shipped_predictors
 from outrider.models.target_folder import model_hash
 from tests.unit.drafting.test_perceptron import LAYERS

@@ -11,8 +11,9 @@ from lab.training.head.examples import Examples
 from lab.training.head.fitting import FitConfig, HeadModule, fit, standard_of
 from lab.training.head.mismatches import HiddenPair
 from lab.training.head.train import rejection_probs
+from lab.training.pair_files import save_head
 from lab.training.ranking import area_under_curve
-from outrider.models.head_file import HeadInfo, read_head, save_head
+from outrider.models.head_file import HeadInfo, read_head
 from outrider.verification.decision_head import DecisionHead, link_inputs
 
 DRAFTER, TARGET = 6, 8
