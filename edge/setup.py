@@ -49,7 +49,7 @@ def imported(name: str) -> Iterator[str]:
         left += ast.iter_child_nodes(node)
 
 
-class BuildNeeded(build_py):
+class BuildNeeded(build_py):  # type: ignore[misc]  # setuptools ships no types
     """Takes only what is needed of each package."""
 
     def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:

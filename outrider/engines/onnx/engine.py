@@ -6,6 +6,7 @@ their rows are neighbours. Tokens are drawn in numpy, and nothing here needs tor
 
 from collections.abc import Collection, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -63,9 +64,9 @@ class OnnxDrafter:
                 "model context and KV budget); raise the drafter group's KV budget"
             )
         self.close(request.generation)
-        self._generations[request.generation] = DraftedGeneration(
-            request, terms, self._kv.open(), self._card.vocab_size, self._recalibration.copy()
-        )
+        kv: Any = self._kv.open()
+        learned = self._recalibration.copy()
+        self._generations[request.generation] = OnnxGeneration(request, terms, kv, self._card.vocab_size, learned)
 
     def submit(self, request: DraftRequest) -> None:
         """Start a block; see ``DrafterEngine.submit``. Answers that need no pass come with the next ``step``."""

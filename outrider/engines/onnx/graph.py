@@ -196,11 +196,11 @@ def _inputs(decoder: Decoder) -> list[ValueInfoProto]:
 
 
 def _outputs(decoder: Decoder) -> list[ValueInfoProto]:
-    shape = ["B", len(decoder.head.weight)]
+    shape: list[str | int | None] = ["B", len(decoder.head.weight)]
     return [helper.make_tensor_value_info("logits", TensorProto.FLOAT, shape), *_caches(decoder, "new_")]
 
 
 def _caches(decoder: Decoder, prefix: str) -> list[ValueInfoProto]:
-    shape = ["B", decoder.kv_heads, "L", decoder.width]
+    shape: list[str | int | None] = ["B", decoder.kv_heads, "L", decoder.width]
     names = [f"{prefix}{kind}.{number}" for number in range(len(decoder.layers)) for kind in ("keys", "values")]
     return [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in names]
