@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     def order(item: pytest.Item) -> tuple[bool, str]:
         module = getattr(item, "module", None)
-        return not hasattr(module, "service"), getattr(module, "CLUSTER", "")
+        return not hasattr(module, "service"), str(getattr(module, "CLUSTER", ""))
 
     items.sort(key=order)
 
