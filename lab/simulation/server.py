@@ -139,6 +139,9 @@ class SimulatedServer:
         self._untold: set[str] = set()  # blocks that are decided, which the coordinator does not know yet
         self.is_stepping = False  # whether a step is under way
 
+    def kv_is_short(self) -> bool:
+        return self._planner.kv_is_short
+
     @property
     def deadlines(self) -> DeadlineRule:
         return self._rules.scheduling.deadlines

@@ -226,7 +226,7 @@ class SimVerifier:
     def _tracker_of(self, device: SimDevice, now_s: float) -> PromiseTracker:
         promised = device.account.tokens_per_s
         ledger = Ledger(promised, now_s + self._rules.first_token_s if promised else inf)
-        return PromiseTracker(ledger, self._server.deadlines, self._spikes)
+        return PromiseTracker(ledger, self._server.deadlines, self._spikes, self._server.kv_is_short)
 
     def serve(self, now_s: float) -> None:
         """Begin a step if the verifier is idle and has blocks, and plan who joins its steps.

@@ -32,7 +32,7 @@ def round_parts(generation: Generation, text: IncrementalText, rules: RoundRules
     request = generation.request
     first_due_at_s = now_s + (request.first_token_s or rules.first_token_s) if request.slo.tokens_per_s else inf
     ledger = resumed_ledger(request.slo.tokens_per_s, request.ledger, now_s, first_due_at_s)
-    tracker = PromiseTracker(ledger, rules.deadline_rule, rules.spikes)
+    tracker = PromiseTracker(ledger, rules.deadline_rule, rules.spikes, rules.kv_is_short)
     chooser = RoundChooser(generation, rules.speculation, rules.policy)
     return RoundParts(
         rules,

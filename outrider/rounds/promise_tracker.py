@@ -1,5 +1,6 @@
 """Promise of one response: its ledger, the terms of its blocks in the queue, and which rounds were late."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
@@ -30,12 +31,22 @@ class Judgement:
     behind: bool  # the response was behind at this round's commit, or at that of a device's token just before it
 
 
+def kv_is_never_short() -> bool:
+    return False
+
+
 class PromiseTracker:
     """Promised and achieved speed of one response. Mutable. All times are absolute, on one clock."""
 
-    def __init__(self, ledger: Ledger, rule: DeadlineRule, spikes: SpikeDetector) -> None:
-        """Begin with a ledger (``resumed_ledger``); all responses of a verifier share ``spikes``."""
-        self._rule, self._spikes = rule, spikes
+    def __init__(
+        self,
+        ledger: Ledger,
+        rule: DeadlineRule,
+        spikes: SpikeDetector,
+        kv_is_short: Callable[[], bool] = kv_is_never_short,
+    ) -> None:
+        """Begin with a ledger (``resumed_ledger``); all responses of a verifier share ``spikes`` and its KV."""
+        self._rule, self._spikes, self._kv_is_short = rule, spikes, kv_is_short
         self._ledger = ledger
         self._times_behind_reported = ledger.times_behind
 
@@ -60,7 +71,8 @@ class PromiseTracker:
         """Return the deadline of a round's commit; infinity without a promise."""
         ledger = self._ledger
         if self._rule is DeadlineRule.LEDGER or not self._due:
-            return ledger.deadline_at_s(expected_tokens)
+            deadline_at_s = ledger.deadline_at_s(expected_tokens)
+            return deadline_at_s + ledger.forgotten_s if self._kv_is_short() else deadline_at_s
         return round_deadline_at_s(began_at_s, expected_tokens, ledger.tokens_per_s)
 
     @property

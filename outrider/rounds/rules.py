@@ -1,9 +1,11 @@
 """Settings shared by the rounds of all responses of a verifier, and the lengths of autonomous runs."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from outrider.lookup.text import LookupHistory
 from outrider.rounds.choice import Speculation
+from outrider.rounds.promise_tracker import kv_is_never_short
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.ledger import FIRST_TOKEN_S, DeadlineRule
 from outrider.selection.situation import ChoiceReason, Estimate, RoundChoice, SelectionPolicy
@@ -50,3 +52,5 @@ class RoundRules:
     first_token_s: float = FIRST_TOKEN_S  # allowed from a request to its first token, where a speed is promised
     # earlier texts, and how often continuations of matches came true
     experience: LookupHistory = field(default_factory=LookupHistory)
+    # whether the verifier has too few KV blocks for all promises: then responses may be further ahead of theirs
+    kv_is_short: Callable[[], bool] = kv_is_never_short

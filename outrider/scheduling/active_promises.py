@@ -32,6 +32,7 @@ class _ResponseNeed:
     load: float
     least_load: float
     round_s: float
+    memory_blocks: int
 
 
 class ActivePromises:
@@ -40,6 +41,7 @@ class ActivePromises:
     def __init__(self) -> None:
         self._needs: dict[GenerationId, _ResponseNeed] = {}
         self._prefix_load, self._counted_at_s = 0.0, 0.0
+        self.memory_blocks = 0  # KV of all responses with a promise, each as of its last block
 
     def arrived(self, blocks: Sequence[tuple[PendingVerification, int]], now_s: float, cost_model: CostModel) -> None:
         """Count blocks that arrived, each with its number of prefix positions. Best-effort blocks are ignored."""
@@ -55,10 +57,13 @@ class ActivePromises:
             round_s, before = block.expected_tokens / block.tokens_per_s, self._needs.get(block.generation)
             if before is not None:
                 round_s = before.round_s + _ROUND_WEIGHT * (round_s - before.round_s)
-            self._needs[block.generation] = _ResponseNeed(load, least_load, round_s)
+            self._needs[block.generation] = _ResponseNeed(load, least_load, round_s, block.memory_blocks)
+            self.memory_blocks += block.memory_blocks - (before.memory_blocks if before is not None else 0)
 
     def over(self, generation: GenerationId) -> None:
-        self._needs.pop(generation, None)
+        need = self._needs.pop(generation, None)
+        if need is not None:
+            self.memory_blocks -= need.memory_blocks
 
     def promised(self, now_s: float) -> Promised:
         self._forget(now_s)

@@ -24,6 +24,7 @@ from math import inf
 from outrider.contracts.slo import LedgerRecord
 
 SLACK_CAP_S = 3.0
+WIDE_CAP_S, WIDE_CAP_TOKENS = 12.0, 48.0  # while KV is short, the smaller: rounds for which it is computed once
 DEBT_CAP_S = 3.0
 FIRST_TOKEN_S = 1.0  # from request to first token, where a speed is promised
 
@@ -33,6 +34,11 @@ class DeadlineRule(StrEnum):
 
     LEDGER = "ledger"  # all that the response was given so far
     ROUND = "round"  # this round alone, as in the papers
+
+
+def wide_cap_s(tokens_per_s: float) -> float:
+    """Return the slack cap while KV is short; ``tokens_per_s`` is above 0."""
+    return max(SLACK_CAP_S, min(WIDE_CAP_S, WIDE_CAP_TOKENS / tokens_per_s))
 
 
 def round_deadline_at_s(began_at_s: float, expected_tokens: float, tokens_per_s: float) -> float:
@@ -60,6 +66,15 @@ class Ledger:
     def slack_s(self, now_s: float) -> float:
         """Return the time until it is behind, negative if it is; infinity for best effort or before a first token."""
         return inf if self.first_at_s is None else self._on_schedule_until_s(0.0) - now_s
+
+    @property
+    def forgotten_s(self) -> float:
+        """Slack of the whole response that the cap forgot, up to the wide cap; 0 for best effort and before a token."""
+        if self.first_at_s is None or self.tokens_per_s == 0.0:
+            return 0.0
+        whole_until_s = self.first_at_s + self.tokens / self.tokens_per_s
+        forgotten_s = max(0.0, whole_until_s - self._on_schedule_until_s(0.0))
+        return min(forgotten_s, wide_cap_s(self.tokens_per_s) - SLACK_CAP_S)
 
     @property
     def doomed(self) -> bool:

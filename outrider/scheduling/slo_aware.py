@@ -23,6 +23,7 @@ from outrider.contracts.cost import BatchWork, CostModel
 from outrider.scheduling.batch_length import batch_length_s, best_effort_length_s
 from outrider.scheduling.due import best_effort_due_s, best_effort_wait_s, first_tokens_due
 from outrider.scheduling.filling import by_arrival, fill, work_alone
+from outrider.scheduling.ledger import wide_cap_s
 from outrider.scheduling.policy import (
     NOTHING_PROMISED,
     BatchLimits,
@@ -32,6 +33,8 @@ from outrider.scheduling.policy import (
     StopReason,
 )
 
+_URGENT_S = 1.0  # an evicted block due within this time gives way to nobody
+
 
 @dataclass(frozen=True, slots=True)
 class SloAware:
@@ -39,6 +42,8 @@ class SloAware:
     best_effort_s: float = 3.0
     longest_s: float = 1.0  # upper bound of the target length, and the length of a batch of best effort alone
     forgiven_s: float = 0.5  # lateness above which a response is best effort while more is promised than can be kept
+    # share of ``wide_cap_s`` by which a block whose KV was evicted gives way to resident ones, unless it is urgent
+    evicted_share: float = 0.75
 
     def plan(
         self,
@@ -62,7 +67,7 @@ class SloAware:
         due = list[float]()
         for block in arrived:
             if since_s <= block.deadline_at_s < inf and not (over and block.first):
-                due.append(first_due[id(block)] if block.first else block.deadline_at_s)
+                due.append(first_due[id(block)] if block.first else self._due_at_s(block, now_s))
             elif block.tokens_per_s == 0.0:
                 due.append(best_effort_due_s(block.arrived_at_s, now_s, self.best_effort_s, wait_s))
             else:
@@ -78,3 +83,14 @@ class SloAware:
         length_s = batch_length_s(promised, constant_s, self.longest_s)
         # Only real best effort lengthens batches. If doomed responses did, more responses would become doomed.
         return best_effort_length_s(length_s, promised, self.longest_s) if has_best_effort else length_s
+
+    def _due_at_s(self, block: PendingVerification, now_s: float) -> float:
+        """Return when a promised block is due; one that is to be computed again waits until it is urgent.
+
+        By deadline alone each round of a response would evict another's KV, and be evicted before its next one. So
+        resident responses get several rounds, up to their slack cap, for each time that KV is computed.
+        """
+        due_at_s = block.deadline_at_s
+        if block.prefill_tokens and due_at_s > now_s + _URGENT_S:
+            return due_at_s + self.evicted_share * wide_cap_s(block.tokens_per_s)
+        return due_at_s

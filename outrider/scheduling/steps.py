@@ -102,6 +102,12 @@ class StepPlanner:
         return bool(self._waiting) or self._prefill.competing
 
     @property
+    def kv_is_short(self) -> bool:
+        """Whether the responses with a promise need more KV blocks than there are, so that some are evicted."""
+        most = self._limits.max_memory_blocks
+        return most is not None and self._promises.memory_blocks > most
+
+    @property
     def running(self) -> int:
         return len(self._running)
 

@@ -117,3 +117,15 @@ def test_a_resumed_response_keeps_its_promise() -> None:
     assert made.round(1, 0.125) == Judgement(None, behind=True), "for what the loss cost"
     assert made.round(3, 0.125) == Judgement(None, behind=False)
     assert made.tracker.record == LedgerRecord(14, 2.25, 0.25, 3)
+
+
+def test_while_kv_is_short_a_response_may_be_further_ahead() -> None:
+    """40 tokens at 4 tokens/s that came in a second: 9 s of slack, of which 3 s are kept otherwise."""
+    short = False
+    ledger = resumed_ledger(4.0, None, 0.0)
+    tracker = PromiseTracker(ledger, DeadlineRule.LEDGER, SpikeDetector(), lambda: short)
+    tracker.committed(1, 0.0)
+    tracker.committed(40, 1.0)
+    assert tracker.deadline_at_s(1.0, 4.0) == 5.0
+    short = True
+    assert tracker.deadline_at_s(1.0, 4.0) == 11.0

@@ -40,6 +40,16 @@ def test_each_response_counts_with_its_last_block_until_it_is_over() -> None:
     assert astuple(active.promised(NOW_S)) == pytest.approx(told(load(2.0, 3.0), 1.5))
 
 
+def test_kv_counts_with_each_responses_last_block() -> None:
+    active, slow = ActivePromises(), replace(SLOW, memory_blocks=10)
+    active.arrived([(slow, 0), (replace(FAST, memory_blocks=5), 0)], NOW_S, COSTS)
+    assert active.memory_blocks == 15
+    active.arrived([(replace(slow, memory_blocks=12), 0)], NOW_S, COSTS)
+    assert active.memory_blocks == 17
+    active.over(slow.generation)
+    assert active.memory_blocks == 5
+
+
 def test_a_last_short_round_makes_no_batch_short() -> None:
     """Of one block of many: what there is to draft says nothing of what was promised."""
     active = ActivePromises()

@@ -7,7 +7,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from outrider.contracts.slo import LedgerRecord
-from outrider.scheduling.ledger import DEBT_CAP_S, SLACK_CAP_S, Ledger, resumed_ledger, round_deadline_at_s
+from outrider.scheduling.ledger import (
+    DEBT_CAP_S,
+    SLACK_CAP_S,
+    Ledger,
+    resumed_ledger,
+    round_deadline_at_s,
+    wide_cap_s,
+)
 
 NEVER = float("inf")
 
@@ -169,6 +176,26 @@ def test_credit_is_capped_at_any_speed_and_time(speed: float, steps: list[tuple[
         if tokens:
             assert ledger.slack_s(now_s) <= SLACK_CAP_S + 1e-6
     assert ledger.tokens == sum(tokens for tokens, _ in steps)
+
+
+@given(SPEEDS, COMMITS, STARTS_S)
+def test_what_the_cap_forgot_is_slack_of_the_whole_response(
+    speed: float, commits: list[Commit], start_s: float
+) -> None:
+    ledger, _ = play(Ledger(speed), commits, start_s)
+    assert 0.0 <= ledger.forgotten_s <= wide_cap_s(speed) - SLACK_CAP_S
+    if ledger.forgotten_s > 1e-6:
+        record = ledger.record()
+        assert record is not None
+        whole_s = record.tokens / speed - record.elapsed_s
+        assert ledger.slack_s(ledger.last_at_s) + ledger.forgotten_s <= whole_s + 1e-6
+
+
+def test_a_slow_response_that_came_early_may_be_put_off_for_longer() -> None:
+    ledger = Ledger(2.0).committed(1, 0.0).committed(40, 1.0)  # 20 s' worth, of which 3 are kept
+    assert (ledger.slack_s(1.0), ledger.forgotten_s) == (SLACK_CAP_S, 9.0)
+    assert Ledger(16.0).committed(1, 0.0).committed(160, 1.0).forgotten_s == 0.0, "48 tokens are 3 s"
+    assert Ledger().committed(1, 0.0).committed(40, 1.0).forgotten_s == 0.0
 
 
 @given(SPEEDS, COMMITS, STARTS_S, st.floats(0.0, 64.0), st.floats(0.0, 64.0))

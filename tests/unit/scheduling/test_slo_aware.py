@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -112,6 +113,20 @@ def test_classes_first_tokens_and_best_effort_are_in_one_order() -> None:
     assert (names(plan.batch), plan.reason) == ("fbcdae", StopReason.QUEUE_EMPTY)
     later = SloAware(best_effort_s=9.0).plan(queue, NOW_S, ROOMY, COSTS, Promised(1.0))
     assert names(later.batch) == "bcafde"
+
+
+def test_a_block_to_be_computed_again_gives_way_until_it_is_urgent() -> None:
+    """So a resident response gets several rounds for each time that KV is computed; first tokens are no such blocks."""
+    evicted: dict[str, Any] = {"cost": VerifyCost(46, 460), "prefill_tokens": 40}
+    queue = [
+        block("a", slack_s=2.0, **evicted),  # due 0.75 x 12 s later, as 48 tokens at 4 tokens/s are 12 s
+        block("b", slack_s=10.9),
+        block("c", slack_s=11.1),
+        block("d", slack_s=0.9, **evicted),
+        block("e", slack_s=1.0, first=True, **evicted),
+    ]
+    assert names(SloAware().plan(queue, NOW_S, ROOMY, COSTS, Promised(1.0)).batch) == "debac"
+    assert names(SloAware(evicted_share=0.0).plan(queue, NOW_S, ROOMY, COSTS, Promised(1.0)).batch) == "deabc"
 
 
 def test_where_not_all_can_be_kept_who_owes_most_makes_room_for_who_owes_little() -> None:

@@ -306,6 +306,17 @@ def test_who_overtakes_a_autonomous_run_is_not_held_for_others_and_takes_its_pla
     assert "d" not in steps.plan(NOW_S, COSTS).held_back, "it was in no step"
 
 
+def test_kv_is_short_where_active_promises_need_more_than_there_is() -> None:
+    steps = StepPlanner(SCHEDULING["slo_aware"].policy, replace(ROOMY, max_memory_blocks=9))
+    for name in "ab":
+        steps.add(name, Asking(block(name, slack_s=1.0, memory_blocks=5)))
+        assert not steps.kv_is_short
+        steps.plan(NOW_S, COSTS)
+    assert steps.kv_is_short
+    steps.set_memory_blocks(None)
+    assert not steps.kv_is_short
+
+
 def test_what_active_promises_need_reaches_the_policy_until_they_are_over() -> None:
     class Seen(Fcfs):
         """First come, first served; keeps what it was told of promises."""
