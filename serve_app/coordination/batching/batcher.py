@@ -106,6 +106,10 @@ class Batcher:
         """Number of blocks and autonomous runs that wait for a step."""
         return self._planner.waiting
 
+    def kv_is_short(self) -> bool:
+        """Return whether the responses with a promise need more KV blocks than the verifier has."""
+        return self._planner.kv_is_short
+
     @property
     def cost_model(self) -> LinearCostModel:
         return self._estimator.model

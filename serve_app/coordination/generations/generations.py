@@ -150,6 +150,7 @@ class Generations:
             correction_deadline_s=DRAFTER_OPEN_DEADLINE_S,
             grant=settings.grant,
             experience=self._experience,
+            kv_is_short=self.batcher.kv_is_short,
         )
         link_settings = LinkSettings(
             draft_deadline_s=settings.limits.drafter_deadline_s,
