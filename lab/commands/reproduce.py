@@ -16,8 +16,8 @@ from cluster.reports.tables import show_table
 from cluster.version_text import commit_of
 from lab.bench.harness.record import described
 from lab.reports.json_file import write_json
-from lab.reproduce.items import ITEMS, Figures, Item
-from lab.reproduce.results import FOLDER, PAGE, ROOT, over_seeds, page_with, read
+from lab.reproduce.items import ITEMS, Item, Record
+from lab.reproduce.results import FOLDER, PAGE, ROOT, over_own_seeds, over_seeds, page_with, read
 from outrider.contracts.errors import ParameterError
 
 _SEEDS = (0, 1, 2)
@@ -35,7 +35,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     for item in _chosen(arguments.paper, arguments.item):
         seeds = _SEEDS if item.is_random and not arguments.quick else _SEEDS[:1]
-        figures = over_seeds([_run(item, seed, quick=arguments.quick) for seed in seeds])
+        records = [_run(item, seed, quick=arguments.quick) for seed in (seeds[:1] if item.cells else seeds)]
+        runs = [run for record in records for run in item.runs(record)]
+        figures = over_own_seeds(runs) if item.cells else over_seeds(runs)
         rows = [(name, " / ".join(f"{value['mean']:.4g}" for value in values)) for name, values in figures.items()]
         show_table(f"{item.paper}, {item.name}: means of {len(seeds)} seed(s)", ("figure", "values"), rows)
         if not arguments.quick:
@@ -54,11 +56,14 @@ def _chosen(paper: str | None, name: str | None) -> Sequence[Item]:
     return found
 
 
-def _run(item: Item, seed: int, *, quick: bool) -> Figures:
+def _run(item: Item, seed: int, *, quick: bool) -> Record:
+    """Run an item's command; return what it wrote. Cells stay in their file, and are not run again."""
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "record.json"
+        file = FOLDER / item.cells if item.cells and not quick else Path(folder) / "record.json"
         command = [sys.executable, "-m", "cluster.cli", *item.command, *(item.quick if quick else ())]
-        command += [*(("--seed", str(seed)) if item.is_random else ()), "--json", str(file)]
+        seeded = item.is_random and not item.cells
+        command += [*(("--seed", str(seed)) if seeded else ()), "--json", str(file)]
         print(f"outrider {' '.join(command[3:])}", flush=True)
         subprocess.run(command, check=True, cwd=ROOT)
-        return item.figures(json.loads(file.read_text(encoding="utf-8")))
+        record: Record = json.loads(file.read_text(encoding="utf-8"))
+        return record

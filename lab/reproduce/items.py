@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lab.bench.papers.wisp import figures as wisp
+
 Record = Mapping[str, Any]  # what the command writes as JSON
 Figures = dict[str, list[float]]  # by name, in the order in which the page shows them
 
@@ -15,6 +17,8 @@ class Item:
     Attributes:
         command: arguments of ``outrider``; ``--json FILE`` is added, and ``--seed N`` if it draws anything.
         quick: further arguments of a run that only shows that the command works.
+        figures: of one run, or, where ``cells`` is set, of each seed.
+        cells: file beside the results in which the command keeps its cells, and runs its own seeds; None runs one seed.
         formats: digits of each figure on the page, as ``format`` takes them.
     """
 
@@ -22,9 +26,15 @@ class Item:
     name: str
     command: tuple[str, ...]
     quick: tuple[str, ...]
-    figures: Callable[[Record], Figures]
+    figures: Callable[[Record], Figures | Sequence[Figures]]
     formats: Mapping[str, str]
     is_random: bool = True
+    cells: str | None = None
+
+    def runs(self, record: Record) -> Sequence[Figures]:
+        """Return the figures of each run in a record."""
+        found = self.figures(record)
+        return [found] if isinstance(found, dict) else found
 
 
 def _dssd(record: Record) -> Figures:
@@ -55,33 +65,30 @@ def _wisv(record: Record) -> Figures:
     }
 
 
-def _capacities(record: Record) -> Figures:
-    found: Figures = {}
-    for one in record["capacity"]:
-        found.setdefault(f"{one['costs_name']}, {one['variant']}", []).append(float(one["devices"]))
-        if one["speeds_tokens_per_s"][0] == _FASTEST and one["costs_name"] == "table 12":
-            found[f"goodput, {one['variant']}"] = [one["goodput_tokens_per_s"]]
-    return found
-
-
-def _mixed(record: Record) -> Figures:
-    by_variant = {one["variant"]: float(one["devices"]) for cells in record["mixed"].values() for one in cells}
-    return {f"devices, {variant}": [devices] for variant, devices in by_variant.items()}
-
-
-_FASTEST = 8.0  # tokens/s, of Table 3
+_LEADS = {f"{model}, {speed}/s, lead": ".2f" for model in ("qwen3-32b", "qwen3-14b") for speed in (2, 4, 6, 8)}
+_WISP: Sequence[tuple[str, tuple[str, ...], Callable[[Record], Sequence[Figures]], Mapping[str, str]]] = (
+    ("settings", (), wisp.settings, {"": ".2f"}),
+    ("table 2", ("qwen3-32b", "qwen3-14b"), wisp.table_2, _LEADS),
+    ("table 3", ("qwen3-32b",), wisp.table_3, {}),
+    ("table 1 and figure 8", ("loads",), wisp.table_1, {}),
+    ("figure 7", ("mixed", "mixed-limited"), wisp.figure_7, {"free, lead": ".2f", "limited, lead": ".2f"}),
+    ("repairs of algorithm 1", ("repairs",), wisp.repairs, {}),
+)
 _SHORT = ("--prompts", "1", "--tokens", "8")
 ITEMS: Sequence[Item] = (
     Item("dssd", "tables 2 and 3", ("bench", "paper", "dssd"), _SHORT, _dssd, {"": ".2f", "acceptance": ".3f"}),
     Item("tslt", "figures 4 to 6", ("bench", "paper", "tslt"), _SHORT, _tslt, {"": ".2f", "figure 4": ".3f"}),
     Item("wisv", "table I", ("bench", "paper", "wisv"), (), _wisv, {"": ".1f", "step": ".2f"}, is_random=False),
-    Item(
-        "wisp",
-        "tables 2 and 3",
-        ("simulate", "capacity", "--parts", "table 12", "table 12, memory free"),
-        ("--quick",),
-        _capacities,
-        {"": ".0f"},
+    *(
+        Item(
+            "wisp",
+            name,
+            ("bench", "paper", "wisp", "--parts", *parts),
+            ("--quick",),
+            figures,
+            {"": ".0f", **formats},
+            cells="wisp_cells.json",
+        )
+        for name, parts, figures, formats in _WISP
     ),
-    Item("wisp", "figure 7", ("simulate", "capacity", "--parts", "mixed"), ("--quick",), _mixed, {"": ".0f"}),
 )

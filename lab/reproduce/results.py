@@ -37,6 +37,16 @@ def over_seeds(runs: Sequence[Figures]) -> dict[str, list[dict[str, float]]]:
     return found
 
 
+def over_own_seeds(runs: Sequence[Figures]) -> dict[str, list[dict[str, float]]]:
+    """Do the same for each figure over the runs that have it at its full length, and say how many these are."""
+    found = {}
+    for name in dict.fromkeys(name for run in runs for name in run):
+        length = max(len(run.get(name, ())) for run in runs)
+        having = [{name: run[name]} for run in runs if len(run.get(name, ())) == length]
+        found[name] = [value | {"runs": len(having)} for value in over_seeds(having)[name]]
+    return found
+
+
 def _half(values: Sequence[float]) -> float:
     return 0.0 if len(values) == 1 else _T_95[len(values)] * stdev(values) / len(values) ** 0.5
 

@@ -27,6 +27,7 @@ def capacity(
     first_guess: int = 16,
     resolution: float = 0.0,
     *,
+    first_step: float = _FIRST_STEP,
     look_beyond: bool = True,
 ) -> Capacity:
     """Search the largest number of devices whose promise is kept.
@@ -37,10 +38,11 @@ def capacity(
         most_devices: not to be exceeded.
         first_guess: number to begin with.
         resolution: stop when the number is known to within this share of it; 0 finds it exactly.
+        first_step: factor from the first guess to the next; small where the guess is near, as another seed's capacity.
         look_beyond: whether to try counts above the one bisection found; costs up to two runs each time.
     """
     search = _Search(violation_rate, eps, most_devices)
-    search.bracket(min(max(first_guess, 1), most_devices))
+    search.bracket(min(max(first_guess, 1), most_devices), first_step)
     while True:
         search.bisect(resolution)
         if not look_beyond or not search.look_beyond():
@@ -55,17 +57,17 @@ class _Search:
         self.held, self.broken = 0, most_devices + 1
         self._violation_rate, self._eps, self._most = violation_rate, eps, most_devices
 
-    def bracket(self, guess: int) -> None:
+    def bracket(self, guess: int, first_step: float) -> None:
         """Step from a guess, in growing steps, until a number that holds and one that does not are known."""
-        factor = _FIRST_STEP
+        factor = first_step
         while self._try(guess):
             if self.held >= self._most:
                 return
             guess = min(max(guess + 1, int(guess * factor)), self._most)
             factor **= 1.5
-        factor = _FIRST_STEP
+        factor = first_step
         while self.held == 0 and self.broken > 1:
-            self._try(max(1, int(self.broken / factor)))
+            self._try(max(1, min(self.broken - 1, int(self.broken / factor))))
             factor **= 1.5
 
     def bisect(self, resolution: float) -> None:

@@ -1,11 +1,11 @@
 """The capacity experiment: its cases (cost models with settings), capacities at promised speeds, and mixed classes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
-from lab.simulation.capacity import capacity
+from lab.simulation.capacity import Capacity, capacity
 from lab.simulation.planning import DraftSetting, outlook, resident_devices, target_alone
 from lab.simulation.published import SPEEDS_TOKENS_PER_S, TABLE_12
 from lab.simulation.results import ClassResults, PlanePoint, SimulationResults
@@ -16,6 +16,7 @@ from lab.simulation.settings import (
     WISP_CHANGES,
     WITHOUT_LIMIT,
     Settings,
+    Tuning,
     Variant,
     drafted_by,
     group_of,
@@ -28,6 +29,7 @@ from outrider.contracts.slo import SloClass
 
 _MOST_DEVICES = 1024
 _PLANE_POINTS = 1000
+_FAR_STEP, _NEAR_STEP = 1.25, 1.03  # of a search's guesses
 _A100 = HARDWARE["a100-80gb"]
 
 # Table 12, except that a cached token is read at the card's bandwidth instead of its authors' engine's.
@@ -68,6 +70,8 @@ class Cell:
     seed: int = 0
     responses: float = 2.0
     resolution: float = 0.0
+    tuning: Tuning | None = None  # settings in place of the variant's own
+    guess: int = 0  # count to begin with, which is near the capacity (another seed's); 0 takes closed forms
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,8 @@ class CellResult:
     evictions: int
     first_token_p99_s: float
     simulated_rounds: int  # of all runs of the search
+    devices_apart: int  # the same where refusals are bounded by themselves, and are no late responses
+    refused_share: float  # of requests, with ``devices_apart``
 
 
 def violation_rate(found: ClassResults, measure: Measure) -> float:
@@ -107,19 +113,42 @@ def unkept_rate(results: SimulationResults, first_token_s: float) -> float:
     return 1.0 if slow_start else worst_rate(results, Measure.RESPONSE)
 
 
+def unkept_rate_apart(results: SimulationResults, first_token_s: float) -> float:
+    """Return the worst class's share of late responses among those begun, or of refusals if that is larger."""
+    if results.first_token_times.p99_s > first_token_s:
+        return 1.0
+    late = max(found.late_responses / max(1, found.responses) for found in results.by_class())
+    return max(late, *map(refused_share, results.by_class()))
+
+
+def refused_share(found: ClassResults) -> float:
+    return found.refused / max(1, found.responses + found.refused)
+
+
 def run_cell(cell: Cell) -> CellResult:
     """Search one cell's capacity; a pure function of the cell."""
     runs: dict[int, SimulationResults] = {}
 
-    def rate(devices: int) -> float:
+    def results_of(devices: int) -> SimulationResults:
         if devices not in runs:
             runs[devices] = run(cell, devices)
-        return unkept_rate(runs[devices], cell.case.settings.first_token_s)
+        return runs[devices]
 
-    found = capacity(rate, cell.case.settings.epsilon, _MOST_DEVICES, first_guess(cell), cell.resolution)
-    shown = found.devices or 1
-    rate(shown)
-    results = runs[shown]
+    def search(rate: Callable[[SimulationResults, float], float], guess: int, first_step: float) -> Capacity:
+        settings = cell.case.settings
+        rates = partial(_rate_at, results_of, rate, settings.first_token_s)
+        near = first_step == _NEAR_STEP
+        return capacity(
+            *(rates, settings.epsilon, _MOST_DEVICES, guess, cell.resolution),
+            first_step=first_step,
+            look_beyond=not near,
+        )
+
+    step = _NEAR_STEP if cell.guess else _FAR_STEP
+    found = apart = search(unkept_rate, cell.guess or first_guess(cell), step)
+    if any(one.refused for results in runs.values() for one in results.devices):
+        apart = search(unkept_rate_apart, max(1, found.devices), _NEAR_STEP)
+    results = results_of(found.devices or 1)
     return CellResult(
         costs_name=cell.case.name,
         variant=cell.variant,
@@ -135,12 +164,24 @@ def run_cell(cell: Cell) -> CellResult:
         evictions=results.evictions,
         first_token_p99_s=results.first_token_times.p99_s,
         simulated_rounds=sum(one.simulated_rounds for one in runs.values()),
+        devices_apart=apart.devices,
+        refused_share=max(map(refused_share, results_of(apart.devices or 1).by_class())),
     )
+
+
+def _rate_at(
+    results_of: Callable[[int], SimulationResults],
+    rate: Callable[[SimulationResults, float], float],
+    first_token_s: float,
+    devices: int,
+) -> float:
+    return rate(results_of(devices), first_token_s)
 
 
 def run(cell: Cell, devices: int) -> SimulationResults:
     case, speeds = cell.case, cell.speeds_tokens_per_s
-    return simulate(scenario_of(case.settings, case.costs, cell.variant, speeds, devices, cell.seed, cell.responses))
+    scenario = scenario_of(case.settings, case.costs, cell.variant, speeds, devices, cell.seed, cell.responses)
+    return simulate(scenario if cell.tuning is None else cell.tuning.applied(scenario))
 
 
 def first_guess(cell: Cell) -> int:

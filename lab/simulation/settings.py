@@ -24,6 +24,7 @@ from outrider.link.profiles import LinkProfile
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import Scheduling
+from outrider.scheduling.slo_aware import SloAware
 from outrider.scheduling.wisp import Doomed, Wisp
 
 WITHOUT_LIMIT = 100_000_000  # ``kv_tokens`` that are never too few
@@ -69,6 +70,7 @@ class Variant(StrEnum):
     SCHEDULER = "+ scheduler"
     ADMISSION = "+ admission"
     CHAINS = "+ window"
+    OVERCOMMIT = "+ admission, kv overcommitted"  # admission that promises more KV than there is
     WISP = "wisp"  # Algorithm 1, a doomed block binds nobody; the flagged token is sent
     WISP_ALONE = "wisp, alone"  # a doomed block goes alone
     WISP_LAST = "wisp, doomed last"  # a doomed block is best effort
@@ -81,7 +83,7 @@ class Variant(StrEnum):
 
 ABLATION = (Variant.SLED, Variant.KV, Variant.SCHEDULER, Variant.ADMISSION, Variant.CHAINS)
 PRODUCT = Variant.CHAINS  # what the service does: admission, and the draft length that serves most devices
-_ADMITTING = frozenset({Variant.ADMISSION, Variant.CHAINS})
+_ADMITTING = frozenset({Variant.ADMISSION, Variant.CHAINS, Variant.OVERCOMMIT})
 _ALGORITHM_1: Mapping[Variant, Wisp] = MappingProxyType(
     {
         Variant.WISP: Wisp(),
@@ -95,12 +97,31 @@ _ALGORITHM_1: Mapping[Variant, Wisp] = MappingProxyType(
 WISP_CHANGES = tuple(_ALGORITHM_1)  # the printed system, and what one change makes of it, or all do
 _WITHHOLDING = frozenset({Variant.WISP_WITHHELD, Variant.WISP_FAIR})
 
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Settings that a system's paper leaves open, or that a service can set, in place of the variant's own."""
+
+    policy: Wisp | SloAware
+    window: int
+    predictor: SimPredictor | None = None
+
+    def applied(self, scenario: Scenario) -> Scenario:
+        rule = DeadlineRule.ROUND if isinstance(self.policy, Wisp) else DeadlineRule.LEDGER
+        return replace(
+            scenario,
+            groups=tuple(replace(group, window=self.window, predictor=self.predictor) for group in scenario.groups),
+            scheduling=Scheduling(self.policy, rule),
+        )
+
+
 _SYSTEMS: Mapping[Variant, System] = MappingProxyType(
     {
         Variant.SLED: System.SLED,
         Variant.KV: System.SLED_KV,
         Variant.SCHEDULER: System.OUTRIDER,
         Variant.ADMISSION: System.OUTRIDER,
+        Variant.OVERCOMMIT: System.OUTRIDER,
         Variant.CHAINS: System.OUTRIDER,
         Variant.PREDICTOR: System.SLED_KV,
         Variant.CENTRALIZED: System.CENTRALIZED,
@@ -182,7 +203,7 @@ def scenario_of(
         seed=seed,
         warmup_s=warmup_s,
         plans_late=True,
-        admission=admission_of(verifier) if variant in _ADMITTING else None,
+        admission=_admission_of(variant, verifier),
         scheduling=Scheduling(_ALGORITHM_1[variant], DeadlineRule.ROUND) if variant in _ALGORITHM_1 else None,
     )
 
@@ -190,6 +211,12 @@ def scenario_of(
 def admission_of(verifier: VerifierModel) -> AdmissionRules:
     """Return the service's own admission rules, with as many places as a batch has blocks."""
     return AdmissionRules(max_active=verifier.limits.max_blocks)
+
+
+def _admission_of(variant: Variant, verifier: VerifierModel) -> AdmissionRules | None:
+    if variant not in _ADMITTING:
+        return None
+    return replace(admission_of(verifier), overcommits_kv=variant is Variant.OVERCOMMIT)
 
 
 def preset(name: str) -> Settings:

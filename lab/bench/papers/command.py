@@ -1,9 +1,11 @@
-"""``outrider bench paper``: measurements of TSLT, DSSD and WISV, repeated on one machine.
+"""``outrider bench paper``: measurements of TSLT, DSSD, WISP and WISV, repeated on one machine.
 
 ``tslt``: mass of the draft's top tokens, acceptance, bits and speed-up by uplink rate (TSLT section 5); ``dssd``:
 communication times and speed-ups under the conditions of DSSD's tables 2 and 3. Acceptance is exact at every measured
 position of a small pair, from both models' distributions; link times follow from the papers' equations, of payload
 without headers, and step times are the papers'.
+
+``wisp``: its tables of capacity, simulated: settings of both systems searched, then three seeds of each cell.
 
 ``wisv``: Table I from its printed AALs and rounds, each method at its own best window by the acceptances behind it, and
 the faster of WISV's two uploads: arithmetic, no model.
@@ -22,6 +24,8 @@ from lab.bench.papers.dssd import reproduce_dssd
 from lab.bench.papers.measured import Amount, load_pair
 from lab.bench.papers.published import DSSD_ROWS
 from lab.bench.papers.tslt import DEPTH, reproduce_tslt
+from lab.bench.papers.wisp.command import add_options as add_wisp_options
+from lab.bench.papers.wisp.command import wisp_part
 from lab.bench.papers.wisv.reproduce import reproduce_wisv
 from lab.bench.papers.wisv.rounds import TABLE_1_POINT
 from lab.bench.papers.wisv_pair.command import add_options, cluster_part, frontier_part
@@ -40,7 +44,11 @@ def main(argv: Sequence[str]) -> None:
     for name in _OF_PAIRS:
         _add_pair_options(papers.add_parser(name, help="of a pair of models"), _LONGEST_WINDOWS[name])
     _add_wisv_options(papers.add_parser("wisv", help="of Table I, and with a decision head"))
+    add_wisp_options(papers.add_parser("wisp", help="of its capacities, simulated"))
     args = parser.parse_args(argv)
+    if args.paper == "wisp":
+        wisp_part(args)
+        return
     found = _wisv(args) if args.paper == "wisv" else _of_pair(args)
     if args.json is not None:
         write_record(args.json, args, found)
