@@ -1,1 +1,0 @@
-"""Corrections that a device draws in place of a rejected token (DSSD)."""
