@@ -198,8 +198,7 @@ def seconds(responses: Sequence[Response]) -> dict[int, Seconds]:
         lost_s = max(response.hidden_s - usual_s, 0.0) if response.row_requests else 0.0
         rounds, cell = response.rounds, response.cell
         found[id(response)] = Seconds(
-            lost_s + sum(one.timing.total_s for one in rounds),
-            lost_s + sum(one.charged_s(cell) for one in rounds),
+            lost_s + sum(one.timing.total_s for one in rounds), lost_s + sum(one.charged_s(cell) for one in rounds)
         )
     return found
 
