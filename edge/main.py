@@ -80,16 +80,7 @@ async def drafting(settings: EdgeSettings) -> None:
 def _loaded(settings: EdgeSettings, verdicts: Verdicts) -> tuple[CountingDrafter, DrafterCard]:
     model = OnnxModel(Path(settings.drafter), settings.threads, settings.sha256)
     engine = CountingDrafter(model, EngineLimits(settings.kv_budget_mib * 2**20), None, verdicts.note)
-    drafter = model.drafter
-    card = DrafterCard(
-        name=drafter.name,
-        model_hash=drafter.model_hash,
-        token_map_hash=drafter.token_map_hash,
-        vocab_size=drafter.vocab_size,
-        eos_token_ids=drafter.eos_token_ids,
-        max_context_tokens=engine.max_context_tokens,
-    )
-    return engine, card
+    return engine, DrafterCard(**vars(engine.identity))
 
 
 if __name__ == "__main__":

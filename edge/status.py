@@ -12,9 +12,7 @@ from outrider.engines.onnx.engine import OnnxDrafter
 
 
 class CountingDrafter(OnnxDrafter):
-    """Counts drafted tokens."""
-
-    drafted = 0
+    drafted = 0  # tokens
 
     def step(self, among: Collection[GenerationId] | None = None) -> list[DraftAnswer]:
         answers = super().step(among)

@@ -26,9 +26,7 @@ def run(arguments: argparse.Namespace) -> None:
     made = export_drafter(load_drafter(arguments.model, arguments.target, dtype="float32", device="cpu"), arguments.out)
     with arguments.out.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    drafter = made.drafter
-    proposed = drafter.vocab_size if drafter.token_ids is None else len(drafter.token_ids)
-    print(f"{arguments.out}: {drafter.name}, {made.size_bytes / 1e6:.0f} MB")
-    print(f"  proposes {proposed} of {drafter.vocab_size} tokens")
-    print(f"  model_hash: {drafter.model_hash}")
-    print(f"  sha256: {digest}")
+    identity = made.drafter.identity
+    print(f"{arguments.out}: {made.size_bytes / 1e6:.0f} MB, proposes {made.drafter.columns} tokens")
+    for name, value in (*vars(identity).items(), ("sha256", digest)):
+        print(f"  {name}: {value}")

@@ -60,4 +60,4 @@ def _hash_here(model: str) -> str | None:
 def _hash_exported(file: Path) -> str:
     from outrider.engines.onnx.model import OnnxModel  # noqa: PLC0415 (it loads onnxruntime)
 
-    return OnnxModel(file, 1).drafter.model_hash
+    return OnnxModel(file, 1).drafter.identity.model_hash

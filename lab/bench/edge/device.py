@@ -41,7 +41,14 @@ def installed(folder: Path) -> Installed:
     _pip(Path(sys.executable), "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(_EDGE))
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True)
     python = folder / "venv" / "bin" / "python"
-    _pip(Path(sys.executable), "--python", str(python), "install", *map(str, folder.glob("outrider_edge-*.whl")))
+    _pip(
+        Path(sys.executable),
+        "--python",
+        str(python),
+        "install",
+        "--no-compile",
+        *map(str, folder.glob("outrider_edge-*.whl")),
+    )
     listed = _pip(Path(sys.executable), "--python", str(python), "list", "--format", "freeze")
     (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
     size = sum(file.lstat().st_size for file in packages.rglob("*") if file.is_file())
@@ -95,5 +102,5 @@ async def _connected(address: str) -> tuple[asyncio.StreamReader, asyncio.Stream
 
 
 def _pip(python: Path, *arguments: str) -> str:
-    command = [str(python), "-m", "pip", "--disable-pip-version-check", "-q", *arguments]
+    command = [str(python), "-m", "pip", "--disable-pip-version-check", *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -5,6 +5,7 @@ their rows are neighbours. Tokens are drawn in numpy, and nothing here needs tor
 """
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,11 +26,14 @@ from outrider.engines.drafter.tree import DraftTree, shape_that_fits
 from outrider.engines.limits import EngineLimits
 from outrider.engines.onnx.kv_rows import KvRow, KvRows
 from outrider.engines.onnx.model import OnnxModel
+from outrider.models.identity import ModelIdentity
 from outrider.protocols.protocol import DraftRow, DrawnRow
 from outrider.protocols.registry import PLAINEST
 from outrider.sampling.distributions import Probs
 from outrider.sampling.numpy_rows import adjust_row, choose_token, whole_row
 from outrider.sampling.row_groups import RowGroup
+
+_CHUNK_TOKENS = 128  # prefix positions that a step computes, over all cold blocks
 
 
 class OnnxGeneration(DraftedGeneration):
@@ -46,15 +50,20 @@ class OnnxDrafter:
         self, model: OnnxModel, limits: EngineLimits, stops: Stops | None = None, on_verdict: OnVerdict | None = None
     ) -> None:
         """As ``TorchDrafter``; KV memory is allocated when it is needed, up to the budget."""
-        self._model, self._card = model, model.drafter
-        self._chunk_tokens = limits.prefill_chunk_tokens
+        self._model, self._token_ids = model, model.drafter.token_ids
+        self._vocab_size = model.drafter.identity.vocab_size
         self._stops = StopSetting() if stops is None else stops
         self._recalibration = self._stops.recalibration()
         self._on_verdict = on_verdict
-        self._kv = KvRows(self._card.kv, limits.kv_budget_bytes, self._card.max_context_tokens)
+        self._kv = KvRows(model.drafter.kv, limits.kv_budget_bytes, model.drafter.identity.max_context_tokens)
         self._generations: dict[GenerationId, OnnxGeneration] = {}
         self._ready_answers: list[DraftAnswer] = []
         self.max_context_tokens = self._kv.most_tokens
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """Return its model's, with the positions that this engine can hold."""
+        return replace(self._model.drafter.identity, max_context_tokens=self.max_context_tokens)
 
     def open(self, request: OpenGeneration, terms: DraftTerms) -> None:
         length = len(request.prompt_ids) + len(request.output_ids)
@@ -66,7 +75,7 @@ class OnnxDrafter:
         self.close(request.generation)
         kv: Any = self._kv.open()
         learned = self._recalibration.copy()
-        self._generations[request.generation] = OnnxGeneration(request, terms, kv, self._card.vocab_size, learned)
+        self._generations[request.generation] = OnnxGeneration(request, terms, kv, self._vocab_size, learned)
 
     def submit(self, request: DraftRequest) -> None:
         """Start a block; see ``DrafterEngine.submit``. Answers that need no pass come with the next ``step``."""
@@ -145,7 +154,7 @@ class OnnxDrafter:
 
     def _works(self, started: Sequence[OnnxGeneration]) -> list[_Work]:
         """Return what each generation computes in this step, as far as chunk and memory go."""
-        left, kept, works = self._chunk_tokens, set[KvRow](), list[_Work]()
+        left, kept, works = _CHUNK_TOKENS, set[KvRow](), list[_Work]()
         for generation in started:
             job, kv = generation.job, generation.kv
             assert job is not None
@@ -201,14 +210,14 @@ class OnnxDrafter:
         elif job.keeps_features:
             job.keep(LazyFeatures(partial(self._probs, row.copy(), group)))
         if step is not StopDecision.STOP:
-            token_id = choose_token(row, group, self._card.token_ids, self._card.vocab_size)
+            token_id = choose_token(row, group, self._token_ids, self._vocab_size)
             generation.grow(job, [DrawnRow((token_id,))])
         if step is not StopDecision.DRAW:
             job.stop()
 
     def _probs(self, row: FloatRow, group: RowGroup) -> Probs:
         """Return the distribution that a stop rule decides by, over the columns or the whole vocabulary."""
-        whole = whole_row(row, self._card.token_ids, self._card.vocab_size) if group.names_tokens else row
+        whole = whole_row(row, self._token_ids, self._vocab_size) if group.names_tokens else row
         adjusted = adjust_row(whole, group)
         if not np.isfinite(adjusted.max(initial=-np.inf)):  # all tokens that it proposes are excluded
             adjusted = np.zeros_like(adjusted)

@@ -1,6 +1,6 @@
 """Export a draft model to one .onnx file, where torch and the target's files are: no device needs either."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from outrider.engines.onnx.exported import METADATA_KEY, ExportedDrafter, KvShap
 from outrider.engines.onnx.graph import Decoder, DecoderLayer, Linear, decoder_graph
 from outrider.engines.torch.fused.model import can_fuse
 from outrider.models.drafter_model import FrequentHead
+from outrider.models.identity import ModelIdentity
 from outrider.models.loading import LoadedModel
 
 _LONGEST_TABLE = 131_072  # positions whose rotations are in the file
@@ -44,17 +45,8 @@ def export_drafter(drafter: LoadedModel, file: Path, *, quantise: bool = True) -
     with torch.inference_mode():
         decoder, token_ids = _decoder(drafter)
     shape = KvShape(len(decoder.layers), decoder.kv_heads, decoder.width)
-    card = ExportedDrafter(
-        name=drafter.name,
-        model_hash=drafter.model_hash,
-        token_map_hash=drafter.token_map_hash,
-        vocab_size=drafter.vocab_size,
-        eos_token_ids=drafter.eos_token_ids,
-        max_context_tokens=min(drafter.max_context_tokens, len(decoder.cosines)),
-        kv=shape,
-        exporter=__version__,
-        token_ids=token_ids,
-    )
+    identity = replace(ModelIdentity.of(drafter), max_context_tokens=len(decoder.cosines))
+    card = ExportedDrafter(identity, shape, __version__, token_ids)
     model = decoder_graph(decoder, quantise=quantise)
     model.metadata_props.add(key=METADATA_KEY, value=card.described())
     if (size := model.ByteSize()) > _MOST_BYTES:
@@ -126,7 +118,7 @@ def _head(head: nn.Module, vocab_size: int) -> tuple[Linear, _Array | None]:
         return Linear(_array(head.rows.weight[kept])), head.token_ids[kept].numpy().astype(np.int64)
     if isinstance(head, nn.Sequential):
         projection, rows = head
-        return Linear(_array(rows.weight[:vocab_size].float() @ projection.weight.float())), None  # type: ignore[index, union-attr, operator]
+        return Linear(_array(rows.weight[:vocab_size].float() @ projection.weight.float())), None  # type: ignore[index, operator]
     whole = _linear(head)
     return Linear(whole.weight[:vocab_size], None if whole.bias is None else whole.bias[:vocab_size]), None
 

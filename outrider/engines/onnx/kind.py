@@ -10,7 +10,6 @@ from outrider.engines.kinds import BuiltDrafter, DrafterKind, DrafterSpec
 from outrider.engines.onnx.exported import FORMAT
 from outrider.engines.torch.kind import stopping_of
 from outrider.events import event
-from outrider.models.identity import ModelIdentity
 
 SUFFIX = ".onnx"
 _LOCK_DEADLINE_S = 1200.0
@@ -27,17 +26,8 @@ def onnx_drafter(spec: DrafterSpec, on_verdict: OnVerdict | None = None) -> Buil
             f"needs onnxruntime for engine onnx, found: {error}; install it, or draft with engine torch"
         ) from error
     model = OnnxModel(exported_file(spec.model, spec.target), spec.threads)
-    card = model.drafter
-    identity = ModelIdentity(
-        vocab_size=card.vocab_size,
-        eos_token_ids=card.eos_token_ids,
-        max_context_tokens=card.max_context_tokens,
-        name=card.name,
-        model_hash=card.model_hash,
-        token_map_hash=card.token_map_hash,
-    )
-    engine = OnnxDrafter(model, spec.limits, stopping_of(spec, card.model_hash), on_verdict)
-    return BuiltDrafter(engine, identity)
+    engine = OnnxDrafter(model, spec.limits, stopping_of(spec, model.drafter.identity.model_hash), on_verdict)
+    return BuiltDrafter(engine, model.drafter.identity)
 
 
 def exported_file(model: str, target: str) -> Path:

@@ -87,7 +87,7 @@ class OnnxModel:
         caches = [f"{kind}.{layer}" for layer in range(kv.layers) for kind in ("keys", "values")]
         inputs = {one.name: one.shape for one in self._session.get_inputs()}
         outputs = {one.name: one.shape for one in self._session.get_outputs()}
-        columns = drafter.vocab_size if drafter.token_ids is None else len(drafter.token_ids)
+        columns = drafter.columns
         whole = {"token_ids", "last", "total", *caches} == inputs.keys()
         whole &= {"logits", *(f"new_{name}" for name in caches)} == outputs.keys()
         whole &= outputs.get("logits", [])[1:] == [columns]

@@ -37,7 +37,7 @@ def test_an_arm_processor_makes_the_same_noise(tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path / "packages")
     environment = {"PYTHONPATH": f"{tmp_path / 'packages'}:{ROOT}", "PYTHONHOME": str(root / "usr")}
     emulated = (str(root / "usr/bin/qemu-aarch64-static"), "-L", str(root), str(root / "usr/bin/python3.11"))
-    assert run(*emulated, "-c", CHECK, **environment).strip() == "aarch64"
+    assert run(*emulated, "-c", CHECK, variables=environment).strip() == "aarch64"
 
 
 def fetch(folder: Path, package: str) -> None:
@@ -54,10 +54,10 @@ def fetch(folder: Path, package: str) -> None:
     run(*apt, "download", package, cwd=folder)
 
 
-def run(*command: str, cwd: Path | None = None, **variables: str) -> str:
+def run(*command: str, cwd: Path | None = None, variables: dict[str, str] | None = None) -> str:
     """Return the output of a command that has to succeed."""
     ended = subprocess.run(
-        command, check=False, capture_output=True, text=True, cwd=cwd, env={**os.environ, **variables}
+        command, check=False, capture_output=True, text=True, cwd=cwd, env={**os.environ, **(variables or {})}
     )
     assert ended.returncode == 0, ended.stderr[-2000:]
     return ended.stdout
