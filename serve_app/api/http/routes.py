@@ -248,7 +248,9 @@ def _read(
     with named_by(asked.own_field):
         check_allowed(body.outrider, tenant, limits, everybodys)
         prompts = read_prompts(body, tokenizer, limits)
-        return asked, prompts, read_grammar(body, limits), message_form(body, prompts[0].text, limits)
+        grammar = read_grammar(body, limits)
+        message = message_form(body, prompts[0].text, limits, has_grammar=grammar is not None)
+        return asked, prompts, grammar, message
 
 
 async def _admitted(

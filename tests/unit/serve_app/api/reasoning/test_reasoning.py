@@ -19,6 +19,7 @@ from serve_app.api.openai.reasoning.pieces import CallArguments, CallBegun, Piec
 from tests.unit.serve_app.api.asking import CHAT, events_of, post
 from tests.unit.serve_app.api.reasoning.model_families import TOKENS, limits_for, service_of, thinking_in, tokenizer_of
 
+OBJECT = {"type": "json_object"}
 LEFT = {
     "qwen3": Opened.MAYBE,
     "deepseek_r1": Opened.OPEN,
@@ -229,13 +230,21 @@ def test_a_grammar_begins_behind_reasoning(
     service = service_of(family, "Hi")
     earlier = {"role": "assistant", "content": "b", "reasoning_content": "a"}
     messages = [{"role": "user", "content": "Hi"}, earlier, {"role": "user", "content": "?"}]
-    body = CHAT | {"messages": messages, "response_format": {"type": "json_object"}, **fields}
+    body = CHAT | {"messages": messages, "response_format": OBJECT, **fields}
     response = post(service, "/v1/chat/completions", body)
     assert response.status_code == 200, response.text
     grammar = service.requests[0].params.grammar
     assert grammar is not None
     ids = [None if mark is None else tokenizer_of(family).convert_tokens_to_ids(mark) for mark in (opens, behind)]
     assert [grammar.opened_by, grammar.begins_after] == ids
+
+
+@pytest.mark.parametrize(("fields", "name"), [({}, "reasoning_content"), ({"response_format": OBJECT}, "content")])
+def test_an_answer_in_a_form_from_its_first_token_on_is_no_reasoning(fields: dict[str, Any], name: str) -> None:
+    """Kimi's prompt opens its reasoning, whose end is no token that a form could wait for."""
+    body = CHAT | {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 90, **fields}
+    message = post(service_of("kimi", '{"a": 1}'), "/v1/chat/completions", body).json()["choices"][0]["message"]
+    assert {key: value for key, value in message.items() if value} == {"role": "assistant", name: '{"a": 1}'}
 
 
 @pytest.mark.parametrize("family", ["qwen3", "gpt_oss"])
