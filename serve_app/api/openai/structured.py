@@ -15,8 +15,15 @@ from outrider.grammar.texts import ANY_OBJECT, nesting
 from outrider.grammar.validating import GrammarKind, GrammarSource, GrammarVerdict
 from serve_app.api.http_errors import MissingFieldError, UnknownFieldError, UnsupportedFieldError
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
-from serve_app.api.openai.tools.formats.base import Marks
-from serve_app.api.openai.tools.request import ANSWER_LINE, either_rules, forced_rules, read_tools, strict_rules
+from serve_app.api.openai.tools.formats.base import Marks, Tool
+from serve_app.api.openai.tools.request import (
+    ANSWER_LINE,
+    either_rules,
+    forced_rules,
+    must_call,
+    read_tools,
+    strict_rules,
+)
 from serve_app.api.service import RequestLimits, StructuredLimits
 
 _FORMATS = "{'type': 'text'}, 'json_object' or 'json_schema' with a json_schema"
@@ -74,9 +81,10 @@ def read_grammar(body: CompletionBody | ChatBody, limits: RequestLimits) -> Requ
         UnknownFieldError: a field that ``structured_outputs`` does not have.
         UnsupportedFieldError: one of vLLM's that is not supported here.
     """
-    asked = [*_by_format(body, limits), *_by_structured_outputs(body), *_by_older_names(body)]
-    if isinstance(body, ChatBody):
-        asked += _by_tools(body, limits, has_form=bool(asked))
+    tools = read_tools(body, limits.tool_format) if isinstance(body, ChatBody) else ()
+    asked = [*_by_format(body, tools, limits), *_by_structured_outputs(body), *_by_older_names(body)]
+    if isinstance(body, ChatBody) and tools:
+        asked += _by_tools(body, tools, limits, has_form=bool(asked))
     if not asked:
         return None
     first, *others = asked
@@ -98,19 +106,19 @@ def begun_by(grammar: Grammar, prompt_ids: Sequence[int], structured: Structured
     return grammar if last == reasoning.end else Grammar(grammar.text, reasoning.end)
 
 
-def _by_format(body: CompletionBody | ChatBody, limits: RequestLimits) -> list[_GrammarField]:
+def _by_format(body: CompletionBody | ChatBody, tools: Sequence[Tool], limits: RequestLimits) -> list[_GrammarField]:
     """What ``response_format`` asks for: beside tools, an answer in it or calls; only calls where these must be."""
     found = _format(body)
-    if not found or not isinstance(body, ChatBody) or not body.tools:
+    if not found or not isinstance(body, ChatBody) or not tools:
         return found
-    form, (asked,) = limits.tool_format, found
-    if read_tools(body, form) and body.tool_choice not in (None, "auto"):
+    if must_call(body, tools):
         return []  # the rules of a call that must be made are all
+    (asked,) = found
     _check_bytes(asked.field, asked.value, limits.structured)
     schema = ANY_OBJECT if asked.kind == "json_object" else _json(_parsed(asked.value))
-    rules = None if schema is None else either_rules(body, form, f"%json {schema}", _marks(limits))
-    if rules is None:
+    if schema is None:
         return found
+    rules = either_rules(body, tools, limits.tool_format, f"%json {schema}", _marks(limits))
     return [_GrammarField(asked.field, "grammar", rules, needed=_EITHER_NEEDED, given=asked.value, tools=body.tools)]
 
 
@@ -160,13 +168,13 @@ def _by_older_names(body: CompletionBody | ChatBody) -> list[_GrammarField]:
     return [_GrammarField(name, kind, value) for name, kind, value in asked if value is not None]
 
 
-def _by_tools(body: ChatBody, limits: RequestLimits, *, has_form: bool) -> list[_GrammarField]:
+def _by_tools(body: ChatBody, tools: Sequence[Tool], limits: RequestLimits, *, has_form: bool) -> list[_GrammarField]:
     """``has_form``: another field says what all of the answer is, calls included."""
     form, marks = limits.tool_format, _marks(limits)
-    rules = forced_rules(body, form, marks)
-    if rules is not None:
-        return [_GrammarField("tool_choice", "grammar", rules, needed=_TOOLS_NEEDED, given=body.tools)]
-    rules = None if has_form else strict_rules(body, form, marks)
+    if must_call(body, tools):
+        forced = forced_rules(body, tools, form, marks)
+        return [_GrammarField("tool_choice", "grammar", forced, needed=_TOOLS_NEEDED, given=body.tools)]
+    rules = None if has_form else strict_rules(body, tools, form, marks)
     return [] if rules is None else [_GrammarField("tools", "grammar", rules, needed=_TOOLS_NEEDED, given=body.tools)]
 
 

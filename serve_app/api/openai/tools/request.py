@@ -72,21 +72,21 @@ def check_names(body: ChatBody) -> None:
             raise ParameterError(f"tools[{i}].function.name", _NAME_NEEDED, name)
 
 
-def forced_rules(body: ChatBody, form: str, marks: Marks = NO_MARKS) -> str | None:
-    """Grammar rules of an answer that must call a tool; None if it need not."""
-    tools, choice = read_tools(body, form), body.tool_choice
-    if not tools or choice in (None, "auto"):
-        return None
+def must_call(body: ChatBody, tools: Sequence[Tool]) -> bool:
+    """Whether an answer must call one of ``tools``, which are those that are presented, as of the following."""
+    return bool(tools) and body.tool_choice not in (None, "auto")
+
+
+def forced_rules(body: ChatBody, tools: Sequence[Tool], form: str, marks: Marks = NO_MARKS) -> str:
+    """Grammar rules of an answer that must call a tool."""
+    choice = body.tool_choice
     several = choice == "required" and body.parallel_tool_calls is not False
     allowed = [tool for tool in tools if not isinstance(choice, dict) or tool.name == _named(choice)]
     return "\n".join(["start: calls", *FORMS[form].rules(allowed, marks, several=several)])
 
 
-def either_rules(body: ChatBody, form: str, answer: str, marks: Marks = NO_MARKS) -> str | None:
-    """Grammar rules of an answer that calls tools, or is in a format of these symbols; None if none may be called."""
-    tools = read_tools(body, form)
-    if not tools or body.tool_choice not in (None, "auto"):
-        return None
+def either_rules(body: ChatBody, tools: Sequence[Tool], form: str, answer: str, marks: Marks = NO_MARKS) -> str:
+    """Grammar rules of an answer that calls tools, or is in a format of these symbols."""
     calls = FORMS[form].rules(_held(tools, form), marks, several=body.parallel_tool_calls is not False)
     return "\n".join(["start: calls | answer", f"answer: {FORMS[form].answer_head(marks)} {answer}", *calls])
 
@@ -97,12 +97,9 @@ def _held(tools: Sequence[Tool], form: str) -> list[Tool]:
     return [tool if tool.strict and is_held else replace(tool, parameters=_ANY_OBJECT) for tool in tools]
 
 
-def strict_rules(body: ChatBody, form: str, marks: Marks = NO_MARKS) -> str | None:
+def strict_rules(body: ChatBody, tools: Sequence[Tool], form: str, marks: Marks = NO_MARKS) -> str | None:
     """Grammar rules of an answer that may call tools, of which one is strict; None where the form has no such rules."""
-    tools = read_tools(body, form)
-    if not any(tool.strict for tool in tools) or body.tool_choice not in (None, "auto"):
-        return None
-    trigger = FORMS[form].trigger
+    trigger = FORMS[form].trigger if any(tool.strict for tool in tools) else None
     if trigger is None:
         return None
     # The first rule is that of answers that are calls only.
