@@ -106,6 +106,11 @@ class TextOffsets:
             self._leading = False
         return min(offset, len(self._spelled)) if self._spelled else offset
 
+    @property
+    def end(self) -> int:
+        """Offset behind the last token."""
+        return self._chars
+
 
 def token_texts(backend: Tokenizer, vocab_size: int) -> list[str]:
     """Return the text of every token by id; bytes that are no text by themselves are left out."""

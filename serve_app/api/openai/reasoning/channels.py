@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from outrider.contracts.requests import TagPlace
 from outrider.text.tokens import TokenTable
 from serve_app.api.openai.reasoning.families import Thinking
-from serve_app.api.openai.reasoning.marks import FoundMark, MarkedText, Part, text_of_part
+from serve_app.api.openai.reasoning.marks import FoundMark, MarkedText, Part, Text, end_of
 from serve_app.api.openai.reasoning.pieces import CallArguments, CallBegun, Piece, Said, Thought, ThoughtMeter
 
 _MOST_HEAD_CHARS = 512
@@ -54,7 +54,7 @@ class ChannelReader:
         if text in _ENDS or text in _BEGINS:
             return self._border(part)
         if self._head is None:
-            return self._body(part.shown)
+            return self._body(part)
         return self._begun() if text == _MESSAGE else self._heading(part)
 
     def _border(self, part: FoundMark) -> list[Piece]:
@@ -71,25 +71,26 @@ class ChannelReader:
     def _heading(self, part: Part) -> list[Piece]:
         assert self._head is not None
         self._head.append(part)
-        self._head_chars += len(text_of_part(part))
-        bare = all(isinstance(each, str) or each.mark.text == "<|start|>" for each in self._head)
+        self._head_chars += len(part.shown)
+        bare = all(isinstance(each, Text) or each.mark.text == "<|start|>" for each in self._head)
         if self._head_chars <= _MOST_HEAD_CHARS and not (bare and not self._may_be_head()):
             return []
         return self._no_head(ended=False)
 
     def _may_be_head(self) -> bool:
-        text = "".join(each for each in self._head or () if isinstance(each, str)).lstrip()
+        text = "".join(each.shown for each in self._head or () if isinstance(each, Text)).lstrip()
         return _ROLE.startswith(text) or text.startswith(_ROLE) or "to=".startswith(text[:3])
 
     def _no_head(self, *, ended: bool = True) -> list[Piece]:
         """Show what is no header, and read on as text unless that has ended."""
-        text = "".join(map(text_of_part, self._head or ()))
+        head = self._head or []
+        text = "".join(part.shown for part in head)
         self._head, self._kind, self._begins = [] if ended else None, "said", False
-        return [Said(text)] if text.strip() not in ("", _ROLE) else []
+        return [Said(text, at=head[0].begin)] if text.strip() not in ("", _ROLE) else []
 
     def _begun(self) -> list[Piece]:
         head, self._head, self._begins = self._head or [], None, True
-        written = "".join(each if isinstance(each, str) else each.mark.text for each in head)
+        written = "".join(each.shown if isinstance(each, Text) else each.mark.text for each in head)
         channel, recipient = _CHANNEL.search(written), _RECIPIENT.search(written)
         self._name = recipient[1] if recipient is not None and self._calls else ""
         is_thought = channel is not None and channel[1] == "analysis"
@@ -98,7 +99,8 @@ class ChannelReader:
             self.thoughts.begin(next((each for each in head if isinstance(each, FoundMark)), None))
         return []
 
-    def _body(self, text: str) -> list[Piece]:
+    def _body(self, part: Part) -> list[Piece]:
+        text = part.shown
         if self._kind == "call":
             self._blanks.append(text)
             if not text.strip():
@@ -113,7 +115,7 @@ class ChannelReader:
         if self._kind == "arguments":
             return [CallArguments(text)]
         begins, self._begins = self._begins, False
-        return [(Thought if self._kind == "thought" else Said)(text, begins)]
+        return [Thought(text, begins) if self._kind == "thought" else Said(text, begins, end_of(part) - len(text))]
 
     def _ended(self) -> list[Piece]:
         """A call without arguments has none."""

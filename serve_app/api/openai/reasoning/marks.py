@@ -29,11 +29,20 @@ class FoundMark:
     index: int | None = None  # of its token; None: it was found in the text
 
 
-Part = str | FoundMark
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Text of a response that is no mark; ``begin`` as of a mark."""
+
+    shown: str
+    begin: int
 
 
-def text_of_part(part: Part) -> str:
-    return part if isinstance(part, str) else part.shown
+Part = Text | FoundMark
+
+
+def end_of(part: Part) -> int:
+    """In characters of the response."""
+    return part.begin + len(part.shown)
 
 
 def mark_in(backend: Tokenizer, text: str) -> Mark:
@@ -54,8 +63,13 @@ class MarkedText:
         self._longest = max((len(mark.text) for mark in known), default=1) - 1
         self._held, self._at = "", 0  # _at: where in the response's text what is held begins
 
-    def push(self, text: str, places: Sequence[TagPlace] = ()) -> list[Part]:
-        """Return the parts that this text completes. ``places`` are those whose text is complete by now."""
+    def push(self, text: str, places: Sequence[TagPlace] = (), begin: int | None = None) -> list[Part]:
+        """Return the parts that this text completes.
+
+        ``places`` are those whose text is complete by now; ``begin``: of this text, if not all of the response is read.
+        """
+        if begin is not None:
+            self._at = begin - len(self._held)
         text, self._held = self._held + text, ""
         parts: list[Part] = []
         for place in places:
@@ -64,29 +78,29 @@ class MarkedText:
                 parts += (*self._spelled(text[:begin]), FoundMark(mark, text[begin:end], place.begin, place.index))
                 text, self._at = text[end:], place.end
         found = self._spelled(text)
-        kept = 0 if not found or not isinstance(found[-1], str) else self._begun(found[-1])
+        kept = 0 if not found or not isinstance(found[-1], Text) else self._begun(found[-1].shown)
         if kept:
-            last = str(found.pop())
-            self._held = last[len(last) - kept :]
-            found += [last[:-kept]] if len(last) > kept else []
+            last = found.pop()
+            self._held = last.shown[-kept:]
+            found += [Text(last.shown[:-kept], last.begin)] if len(last.shown) > kept else []
         self._at += len(text) - kept
         return parts + found
 
     def finish(self) -> list[Part]:
         """Return the held text: no more follows."""
-        held, self._held = self._held, ""
-        self._at += len(held)
-        return [held] if held else []
+        held, self._held = Text(self._held, self._at), ""
+        self._at = end_of(held)
+        return [held] if held.shown else []
 
     def _spelled(self, text: str) -> list[Part]:
         if self._pattern is None or not text:
-            return [text] if text else []
+            return [Text(text, self._at)] if text else []
         parts, at = list[Part](), 0
         for found in self._pattern.finditer(text):
-            parts += [text[at : found.start()]] if found.start() > at else []
+            parts += [Text(text[at : found.start()], self._at + at)] if found.start() > at else []
             parts.append(FoundMark(self._by_text[found[0]], found[0], self._at + found.start()))
             at = found.end()
-        return parts + ([text[at:]] if at < len(text) else [])
+        return parts + ([Text(text[at:], self._at + at)] if at < len(text) else [])
 
     def _begun(self, text: str) -> int:
         """Length of the longest beginning of a mark that the text ends with."""

@@ -7,7 +7,7 @@ from outrider.contracts.requests import TagPlace
 from outrider.text.tokens import TokenTable
 from serve_app.api.openai.reasoning.channels import ChannelReader
 from serve_app.api.openai.reasoning.families import Opened, Thinking
-from serve_app.api.openai.reasoning.marks import FoundMark, Mark, MarkedText, Part, text_of_part
+from serve_app.api.openai.reasoning.marks import FoundMark, Mark, MarkedText, Part, Text
 from serve_app.api.openai.reasoning.pieces import MessageReader, Piece, Said, Thought, ThoughtMeter
 from serve_app.api.openai.reasoning.reader import ThoughtReader
 from serve_app.api.openai.tools.formats.base import CallReader, Tool
@@ -67,13 +67,14 @@ class _LayeredReader:
     ) -> None:
         """``keeps_marks``: some have a meaning behind the reasoning, too."""
         self._marked, self._reasoning, self._keeps_marks = marked, thoughts, keeps_marks
-        self._tools = calls
+        self._tools, self._at = calls, 0
         self.thoughts = ThoughtMeter() if thoughts is None else thoughts.thoughts
 
     def push(self, text: str, places: Sequence[TagPlace] = ()) -> list[Piece]:
         """Return the pieces that this text completes."""
+        begin, self._at = self._at, self._at + len(text)
         if self._marked is None:
-            return self._behind([text] if text else [])
+            return self._behind([Text(text, begin)] if text else [])
         pieces = self._behind(self._marked.push(text, places))
         if self._reasoning is not None and self._reasoning.over and not self._keeps_marks:
             marked, self._marked = self._marked, None  # no mark means anything any more
@@ -95,10 +96,10 @@ class _LayeredReader:
             if isinstance(part, Thought):
                 pieces.append(part)
             elif self._tools is None:
-                pieces += [Said(text)] if (text := text_of_part(part)) else []
+                pieces += [Said(part.shown, at=part.begin)] if part.shown else []
             elif isinstance(part, FoundMark):
                 pieces += self._tools.push(part)
             else:
-                for at in range(0, len(part), _SLICE_CHARS):  # readers copy what they have not read yet
-                    pieces += self._tools.push(part[at : at + _SLICE_CHARS])
+                for at in range(0, len(part.shown), _SLICE_CHARS):  # readers copy what they have not read yet
+                    pieces += self._tools.push(Text(part.shown[at : at + _SLICE_CHARS], part.begin + at))
         return pieces

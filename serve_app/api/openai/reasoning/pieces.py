@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from outrider.contracts.requests import TagPlace
@@ -20,10 +20,11 @@ class Thought:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A piece of the answer; ``begins`` as of reasoning."""
+    """A piece of the answer; ``begins`` as of reasoning. ``at``: where, in characters of the response."""
 
     text: str
     begins: bool = False
+    at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

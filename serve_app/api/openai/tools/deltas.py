@@ -9,6 +9,9 @@ from serve_app.answers import AssistantMessage, ChatFinish, FunctionCallDelta, M
 from serve_app.api.openai.reasoning.message import MessageForm
 from serve_app.api.openai.reasoning.pieces import CallArguments, CallBegun, Piece, Said, Thought
 
+# A delta, and of one of the answer the characters of the choice's text that it has: from the first to behind the last.
+PlacedDelta = tuple[MessageDelta, tuple[int, int] | None]
+
 
 class MessageDeltas:
     def __init__(self, form: MessageForm, table: TokenTable, name: str, *, in_parts: bool = False) -> None:
@@ -50,16 +53,17 @@ class MessageDeltas:
         """Note tokens, before the text that they make visible is read."""
         self._reader.thoughts.made(token_ids)
 
-    def push(self, text: str, places: Sequence[TagPlace] = ()) -> list[MessageDelta]:
+    def push(self, text: str, places: Sequence[TagPlace] = ()) -> list[PlacedDelta]:
         """Return the deltas for a piece of text, and the places of marks that are complete by now."""
         return self._deltas(self._reader.push(text, places))
 
-    def finish(self) -> list[MessageDelta]:
+    def finish(self) -> list[PlacedDelta]:
         """Return the deltas for held text."""
         return self._deltas(self._reader.finish())
 
-    def _deltas(self, pieces: Sequence[Piece]) -> list[MessageDelta]:
-        return [delta for piece in pieces if (delta := self._delta(piece)) is not None]
+    def _deltas(self, pieces: Sequence[Piece]) -> list[PlacedDelta]:
+        deltas = ((self._delta(piece), piece) for piece in pieces)
+        return [(delta, _place(piece)) for delta, piece in deltas if delta is not None]
 
     def _delta(self, piece: Piece) -> MessageDelta | None:
         match piece:
@@ -87,6 +91,10 @@ class MessageDeltas:
     def _opened(self, function: FunctionCallDelta) -> ToolCallDelta:
         index = self._begun - 1
         return {"index": index, "id": call_id(self._name, index), "type": "function", "function": function}
+
+
+def _place(piece: Piece) -> tuple[int, int] | None:
+    return (piece.at, piece.at + len(piece.text)) if isinstance(piece, Said) else None
 
 
 class WholeMessage:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from serve_app.api.openai.reasoning.marks import FoundMark, Part, text_of_part
+from serve_app.api.openai.reasoning.marks import FoundMark, Part, end_of
 from serve_app.api.openai.reasoning.pieces import CallArguments, CallBegun, Piece, Said
 from serve_app.api.openai.tools.formats.scanning import JSON, begun
 
@@ -191,17 +191,20 @@ class ToolReader:
         self._opens, self._closes = opens, closes
         self._tagged = bool(self._closes)
         self._names = () if self._tagged else names
-        self._held = ""
+        self._held, self._at = "", 0  # _at: in the response, behind what is held
         self._call: _Call | None = None
+        self._shown = list[str]()  # all of the call's text, unless its arguments have begun
         self._plain = False  # an untagged answer that does not begin with a call, or goes on behind its calls
         self._after_call = False  # nothing but blanks has come since a call
         self._blanks = list[str]()  # before a call or behind one, until text follows
 
-    def push(self, text: Part) -> list[Piece]:
+    def push(self, part: Part) -> list[Piece]:
         """Return the pieces that this text completes."""
-        tag = isinstance(text, FoundMark) and text.mark.text in self._opens + self._closes
-        self._held += text.mark.text if tag and isinstance(text, FoundMark) else text_of_part(text)
-        pieces: list[Piece] = []
+        pieces, self._at = list[Piece](), end_of(part)
+        if isinstance(part, FoundMark) and part.mark.text in (self._opens, self._closes):
+            pieces = self._tag(part)
+        else:
+            self._held += part.shown
         while (more := self._step()) is not None:
             pieces += more
         return pieces
@@ -211,52 +214,72 @@ class ToolReader:
         call, self._call = self._call, None
         if call is None:
             return self._said(self._held)
-        if call.begun:
-            return []
-        return self._whole(call, "")
+        return [] if call.begun else self._whole(call)
 
     def _step(self) -> list[Piece] | None:
         if self._call is None:
             return self._outside() if self._tagged else self._untagged()
         if not self._held:
             return None
-        text, self._held, call = self._held, "", self._call
+        text, self._held = self._held, ""
+        return self._inside(self._call, text, text)
+
+    def _tag(self, found: FoundMark) -> list[Piece]:
+        """A tag that is a special token: it is read as its text, and told as what it shows."""
+        if self._call is not None:
+            return self._inside(self._call, found.mark.text, found.shown)
+        if found.mark.text == self._closes:
+            self._held += found.shown
+            return []
+        return self._begin(self._held, found.shown)
+
+    def _begin(self, before: str, opens: str, behind: str = "") -> list[Piece]:
+        """Begin what may be a call between texts; blanks between two calls are left out."""
+        said = self._said(before, opens + behind)
+        self._blanks += [] if said else [before]
+        self._call, self._shown, self._held = _Call(self._closes, self._names), [opens], behind
+        return said
+
+    def _inside(self, call: _Call, text: str, shown: str) -> list[Piece]:
         pieces = call.push(text)
+        self._shown.append(shown)
+        if call.begun:
+            self._shown.clear()
+            self._blanks.clear()
         if call.rest is None:
             return pieces
         self._held, self._call, self._after_call = call.rest, None, True
-        return pieces if call.begun else pieces + self._whole(call, self._closes)
+        return pieces if call.begun else pieces + self._whole(call)
 
-    def _whole(self, call: _Call, closes: str) -> list[Piece]:
+    def _whole(self, call: _Call) -> list[Piece]:
         """A call whose arguments did not leave as they came, or the text that it is."""
         pieces = call.read_whole()
         if pieces is not None:
+            self._blanks.clear()
             return pieces
         self._after_call = False
         self._plain = not self._tagged
-        return [Said(self._opens + call.whole + closes)]
+        return self._said("".join(self._shown).removesuffix(self._held), self._held)
 
     def _outside(self) -> list[Piece] | None:
         """Text before a tag, without the blanks between two calls."""
         before, tag, behind = self._held.partition(self._opens)
         kept = 0 if tag else begun(self._opens, self._held)
         text = before[: len(before) - kept]
-        self._held = behind if tag else before[len(text) :]
         if tag:
-            self._call, said = _Call(self._closes, ()), self._said(text)
-            self._blanks.clear()
-            return said
+            return self._begin(text, tag, behind)
+        self._held = before[len(text) :]
         if self._after_call and not text.strip():
             self._blanks.append(text)
             return None
-        return self._said(text) if text else None
+        return self._said(text, self._held) if text else None
 
     def _untagged(self) -> list[Piece] | None:
         """Blanks before the next call, or text to the end."""
         begun = self._held.lstrip(" \n\t\r;")
         if begun.startswith("{") and not self._plain:
-            self._call, self._held = _Call("", self._names), begun
-            self._blanks.clear()
+            self._blanks.append(self._held[: len(self._held) - len(begun)])
+            self._call, self._shown, self._held = _Call("", self._names), [], begun
             return []
         if not (begun or self._plain):
             self._blanks.append(self._held)
@@ -265,9 +288,10 @@ class ToolReader:
         text, self._held, self._plain = self._held, "", True
         return self._said(text) if text else None
 
-    def _said(self, text: str) -> list[Piece]:
+    def _said(self, text: str, behind: str = "") -> list[Piece]:
+        """Text that ends before ``behind``, the end of what was read."""
         if self._after_call and not text.strip():
             return []
         text, self._blanks = "".join([*self._blanks, text]), []
         self._after_call = self._after_call and not text
-        return [Said(text)] if text else []
+        return [Said(text, at=self._at - len(behind) - len(text))] if text else []

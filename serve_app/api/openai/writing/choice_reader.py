@@ -33,11 +33,13 @@ ECHOED_TOKENS = 256  # per piece: a long prompt's log-probabilities come all at 
 class ShownToken:
     """A token whose log-probability may be reported.
 
-    ``logprobs`` is None for a prompt's first token. ``text_offset`` counts characters of the choice's text.
+    ``logprobs`` is None for a prompt's first token. ``text_offset`` and ``text_end`` count characters of the choice's
+    text.
     """
 
     token_id: int
     text_offset: int
+    text_end: int
     logprobs: TokenLogprobs | None
 
 
@@ -149,7 +151,7 @@ class ChoiceReader:
         text = self.choice.echo or ""
         offsets = TextOffsets(self._table, spelled=text)
         reported = zip(self.choice.request.prompt_ids, chunk.prompt_logprobs, strict=False)  # empty unless requested
-        tokens = [ShownToken(i, offsets.next(i), logprobs) for i, logprobs in reported]
+        tokens = [ShownToken(i, offsets.next(i), offsets.end, logprobs) for i, logprobs in reported]
         firsts = range(0, len(tokens), ECHOED_TOKENS)
         bounds = [0, *(tokens[first].text_offset for first in firsts[1:]), len(text)]
         return [
@@ -172,4 +174,5 @@ class ChoiceReader:
         shown = self._held[: chunk.shown_tokens - self._shown_tokens]
         del self._held[: len(shown)]
         self._shown_tokens += len(shown)
-        return tuple(ShownToken(item.token_id, self._offsets.next(item.token_id), item) for item in shown)
+        offsets = self._offsets
+        return tuple(ShownToken(item.token_id, offsets.next(item.token_id), offsets.end, item) for item in shown)

@@ -1,9 +1,9 @@
 """Pieces of a message with the scores of their tokens."""
 
-from collections.abc import Iterator
+from collections import deque
 
 from serve_app.answers import MessageDelta
-from serve_app.api.openai.tools.deltas import MessageDeltas
+from serve_app.api.openai.tools.deltas import MessageDeltas, PlacedDelta
 from serve_app.api.openai.writing.choice_reader import ChoiceDelta, ShownToken
 
 ScoredPiece = tuple[MessageDelta, tuple[ShownToken, ...]]
@@ -19,9 +19,8 @@ class MessagePieces:
         """
         self._message = message
         self._of_texts = of_texts
-        self._at = 0  # characters of the choice's text that were read
-        self._text, self._unsaid = "", list[tuple[int, int, ShownToken]]()  # scored, and in no piece yet
-        self._goes_on = True  # whether nothing but text has come since the last text
+        self._unsaid = deque[ShownToken]()  # scored, and in no piece yet
+        self._read = self._said = 0  # in characters of the choice's text: ends of what was read, and of what was told
         self._marks = set[int]()  # tokens that have no text
 
     @property
@@ -44,55 +43,44 @@ class MessagePieces:
 
     def push(self, delta: ChoiceDelta) -> list[ScoredPiece]:
         """Return the pieces that a piece of the choice completes."""
+        pieces = self._message.push(delta.text, delta.tags)
         if not self._of_texts:
-            pieces = self._message.push(delta.text, delta.tags)
             nothing: MessageDelta = {} if self._message.thinking else {"content": ""}
-            found = pieces or ([nothing] if delta.tokens else [])
+            found = [piece for piece, _ in pieces] or ([nothing] if delta.tokens else [])
             return [(piece, () if i else delta.tokens) for i, piece in enumerate(found)]
         self._marks |= {tag.token_id for tag in delta.tags if tag.begin == tag.end}
-        return [piece for part in _by_token(delta, self._at) for piece in self._scored(part)]
+        self._unsaid += (token for token in delta.tokens if token.token_id not in self._marks)
+        # A possible beginning of a stop string may have been held back, while the beginning of its token was told.
+        late = self._tokens_of(0, self._said)
+        scored: list[ScoredPiece] = [({"content": ""}, late)] if late else []
+        scored += map(self._scored, pieces)
+        if pieces and pieces[-1][1] is None:  # all text before this was of reasoning or of calls, but for what was told
+            while self._unsaid and _end_of(self._unsaid[0]) <= self._read:
+                self._unsaid.popleft()
+        self._read += len(delta.text)
+        return scored
 
     def finish(self) -> list[ScoredPiece]:
         """Return the held pieces."""
-        return [self._with_scores(piece) for piece in self._message.finish()]
+        return [self._scored(piece) for piece in self._message.finish()]
 
-    def _scored(self, part: ChoiceDelta) -> list[ScoredPiece]:
-        self._at += len(part.text)
-        if part.tokens or self._unsaid:
-            begin, self._text = len(self._text), self._text + part.text
-            own = (token for token in part.tokens if token.token_id not in self._marks)
-            self._unsaid += [(begin, len(self._text), token) for token in own]
-        return [self._with_scores(piece) for piece in self._message.push(part.text, part.tags)]
+    def _scored(self, piece: PlacedDelta) -> ScoredPiece:
+        delta, place = piece
+        if place is None:
+            return delta, ()
+        self._said = place[1]
+        return delta, self._tokens_of(*place)
 
-    def _with_scores(self, piece: MessageDelta) -> ScoredPiece:
-        """A piece with the tokens of its text, if it is one; those before it were of something else."""
-        said, unsaid = piece.get("content"), self._unsaid
-        if said is None or not unsaid:
-            self._text, self._unsaid, self._goes_on = "", [], said is not None
-            return piece, ()
-        if said not in self._text:
-            said = said.removeprefix("\n")  # of a line that the model did not begin itself
-        # What is behind it may repeat it; so may what is before it, which a call has left.
-        begin = 0 if self._goes_on and self._text.startswith(said) else self._text.rfind(said)
-        self._goes_on = True
-        begin, end = (0, len(self._text)) if begin < 0 else (begin, begin + len(said))
-        tokens = tuple(
-            token for low, high, token in unsaid if (low < end and high > begin) or begin <= low == high <= end
-        )
-        self._text = self._text[end:]
-        self._unsaid = [(low - end, high - end, token) for low, high, token in unsaid if low >= end and high > end]
-        return piece, tokens
+    def _tokens_of(self, begin: int, end: int) -> tuple[ShownToken, ...]:
+        """Take the tokens up to ``end``; return those that have text behind ``begin``."""
+        tokens = list[ShownToken]()
+        while self._unsaid and self._unsaid[0].text_offset < end:
+            token = self._unsaid.popleft()
+            if _end_of(token) > begin:
+                tokens.append(token)
+        return tuple(tokens)
 
 
-def _by_token(delta: ChoiceDelta, begin: int) -> Iterator[ChoiceDelta]:
-    """Divide a piece that begins at this character, so that what is read does not depend on how many came at once."""
-    if len(delta.tokens) < 2:
-        yield delta
-        return
-    ends = [*(max(token.text_offset - begin, 0) for token in delta.tokens[1:]), len(delta.text)]
-    at, tags = 0, list(delta.tags)
-    for token, end in zip(delta.tokens, ends, strict=True):
-        passed = sum(tag.end <= begin + end for tag in tags) if end < len(delta.text) else len(tags)
-        yield ChoiceDelta(delta.text[at:end], tokens=(token,), tags=tuple(tags[:passed]))
-        del tags[:passed]
-        at = max(at, end)
+def _end_of(token: ShownToken) -> int:
+    """Behind a token's text; a part of a character is of the character."""
+    return max(token.text_end, token.text_offset + 1)

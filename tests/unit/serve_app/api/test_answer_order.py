@@ -148,7 +148,7 @@ def test_held_text_that_repeats_what_was_told_keeps_its_tokens(before: list[str]
     pieces, found, offset = MessagePieces(message, of_texts=True), list[ScoredPiece](), 0
     texts = [*before, "<", "<", " x", "<", "<"]
     for number, text in enumerate(texts):
-        found += pieces.push(ChoiceDelta(text, tokens=(ShownToken(number, offset, None),)))
+        found += pieces.push(ChoiceDelta(text, tokens=(ShownToken(number, offset, offset + len(text), None),)))
         offset += len(text)
     found += pieces.finish()
     scored = [token.token_id for delta, tokens in found if delta.get("content") for token in tokens]

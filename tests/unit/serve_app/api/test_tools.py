@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from outrider.text.tokens import TokenTable, backend_of
 from serve_app.answers import MessageDelta, ToolCall
+from serve_app.api.openai.reasoning.marks import Text
 from serve_app.api.openai.reasoning.message import MessageForm
 from serve_app.api.openai.reasoning.pieces import CallArguments, CallBegun, Said
 from serve_app.api.openai.tools.deltas import MessageDeltas, WholeMessage
@@ -132,7 +133,7 @@ def test_calls_are_read_however_the_text_is_split(
     form: str, text: str, said: str, calls: list[tuple[str, str]], size: int
 ) -> None:
     reader = FORMS[form].reader((), {})
-    pieces = [piece for at in range(0, len(text), size) for piece in reader.push(text[at : at + size])]
+    pieces = [piece for at in range(0, len(text), size) for piece in reader.push(Text(text[at : at + size], at))]
     pieces += reader.finish()
     assert "".join(piece.text for piece in pieces if isinstance(piece, Said)) == said
     found = list[tuple[str, str]]()
@@ -150,8 +151,8 @@ def deltas_of(form: str) -> MessageDeltas:
 
 def whole_calls(text: str, form: str) -> tuple[str | None, list[ToolCall]]:
     deltas, whole = deltas_of(form), WholeMessage()
-    whole.add(deltas.push(text))
-    whole.add(deltas.finish())
+    whole.add([delta for delta, _ in deltas.push(text)])
+    whole.add([delta for delta, _ in deltas.finish()])
     message = whole.written(thought=False)
     return message["content"], message.get("tool_calls", [])
 
@@ -173,9 +174,9 @@ def test_a_split_changes_nothing(form: str, parts: list[str], cuts: list[int]) -
     for cut in cycle(cuts):
         if at >= len(text):
             break
-        found += deltas.push(text[at : at + cut])
+        found += [delta for delta, _ in deltas.push(text[at : at + cut])]
         at += cut
-    found += deltas.finish()
+    found += [delta for delta, _ in deltas.finish()]
     assert "".join(delta.get("content", "") for delta in found) == (whole[0] or "")
     pieces = [piece for delta in found for piece in delta.get("tool_calls", ())]
     for index, call in enumerate(whole[1]):
@@ -387,10 +388,10 @@ def test_a_chat_template_tells_the_form() -> None:
 def test_a_call_that_does_not_end_costs_the_same_for_each_token(form: str, begun: str) -> None:
     opens = "<tool_call>" if form == "hermes" else ""
     reader = FORMS[form].reader((), {})
-    reader.push(opens + begun)
+    reader.push(Text(opens + begun, 0))
     began_s = thread_time()
     for _ in range(50_000):
-        reader.push("    ")
+        reader.push(Text("    ", 0))
     assert thread_time() - began_s < 5.0  # 0.1 s
 
 
@@ -399,5 +400,5 @@ def test_a_call_with_a_long_head_is_read_when_it_is_whole() -> None:
     text = f'<tool_call>{{"name": "{name}", "arguments": {{"a": 1}}}}</tool_call>'
     for size in (1, 7, len(text)):
         reader = FORMS["hermes"].reader((), {})
-        pieces = [piece for at in range(0, len(text), size) for piece in reader.push(text[at : at + size])]
+        pieces = [piece for at in range(0, len(text), size) for piece in reader.push(Text(text[at : at + size], at))]
         assert [*pieces, *reader.finish()] == [CallBegun(name), CallArguments('{"a": 1}')]

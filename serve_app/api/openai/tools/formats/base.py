@@ -27,7 +27,7 @@ class Tool:
 class CallReader(Protocol):
     """Incremental parser of one choice's calls. What is no call stays text; joined pieces do not depend on splits."""
 
-    def push(self, text: Part) -> list[Piece]:
+    def push(self, part: Part) -> list[Piece]:
         """Return the pieces that this completes."""
         ...
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from serve_app.api.openai.reasoning.marks import Part, text_of_part
+from serve_app.api.openai.reasoning.marks import Part
 from serve_app.api.openai.reasoning.pieces import Piece, Said
 from serve_app.api.openai.tools.formats.base import CallReader, Marks, Tool, in_json, sequence, spelled
 
@@ -49,8 +49,8 @@ class Harmony:
 
 
 class _NoCalls:
-    def push(self, text: Part) -> list[Piece]:
-        return [Said(shown)] if (shown := text_of_part(text)) else []
+    def push(self, part: Part) -> list[Piece]:
+        return [Said(part.shown, at=part.begin)] if part.shown else []
 
     def finish(self) -> list[Piece]:
         return []

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from outrider.grammar.texts import literal
-from serve_app.api.openai.reasoning.marks import FoundMark, Mark, MarkedText, Part, text_of_part
+from serve_app.api.openai.reasoning.marks import FoundMark, Mark, MarkedText, Part, Text, end_of
 from serve_app.api.openai.reasoning.pieces import CallArguments, CallBegun, Piece, Said
 from serve_app.api.openai.tools.formats.base import CallReader, Marks, NoHead, Tool, in_json, sequence, spelled
 from serve_app.api.openai.tools.formats.scanning import JsonEnd, elements
@@ -74,15 +74,16 @@ class _MistralReader:
         self._spelled = MarkedText([mark for mark in known if not mark.special])
         self._name: list[str] | None = None  # of the call that has begun, up to its arguments; None: text
         self._length, self._shown = 0, list[str]()  # shown: all of the call's text, until it is certainly one
+        self._begun, self._at = 0, 0  # in the response: where the call begins; behind what was read
         self._end: JsonEnd | None = None  # of the JSON that is being read
         self._streams, self._list_at = False, 0  # list_at: where in what is shown the list begins
         self._after_call, self._blanks = False, list[str]()  # whether only these blanks came since a call
 
-    def push(self, text: Part) -> list[Piece]:
+    def push(self, part: Part) -> list[Piece]:
         """Return the pieces that this completes."""
-        if isinstance(text, FoundMark):
-            return self._parts([*self._spelled.finish(), text])
-        return self._parts(self._spelled.push(text))
+        if isinstance(part, FoundMark):
+            return self._parts([*self._spelled.finish(), part])
+        return self._parts(self._spelled.push(part.shown, begin=part.begin))
 
     def finish(self) -> list[Piece]:
         """Return the held pieces."""
@@ -92,19 +93,20 @@ class _MistralReader:
         return [piece for part in parts for piece in self._read(part)]
 
     def _read(self, part: Part) -> list[Piece]:
+        self._at = end_of(part)
         if isinstance(part, FoundMark) and part.mark.text == _CALLS and (self._end is None or part.index is not None):
             before = self._no_call()
-            self._name, self._length, self._shown = [], 0, [part.shown]
+            self._name, self._length, self._shown, self._begun = [], 0, [part.shown], part.begin
             return before
         if self._end is not None:
-            return self._json(text_of_part(part))
+            return self._json(part.shown)
         if self._name is None:
-            return self._said(text_of_part(part))
-        self._shown.append(text_of_part(part))
+            return self._said(part.shown, part.begin)
+        self._shown.append(part.shown)
         if isinstance(part, FoundMark):
             self._name.append(part.mark.text)
             return []
-        return self._head(part)
+        return self._head(part.shown)
 
     def _head(self, text: str) -> list[Piece]:
         """A call's name, up to where its arguments or the list begin."""
@@ -142,7 +144,7 @@ class _MistralReader:
             return pieces
         pieces += [] if self._streams else self._list()
         self._end, self._name = None, None
-        return pieces + (self._parts([behind]) if behind else [])
+        return pieces + (self._read(Text(behind, self._at - len(behind))) if behind else [])
 
     def _list(self) -> list[Piece]:
         """The calls of a complete list, or the text that it is."""
@@ -153,7 +155,7 @@ class _MistralReader:
         except ValueError:
             calls = [None]
         if any(call is None for call in calls):
-            return self._said(text)
+            return self._said(text, self._begun)
         return self._called([piece for call in calls for piece in call or ()])
 
     def _called(self, pieces: list[Piece]) -> list[Piece]:
@@ -166,12 +168,12 @@ class _MistralReader:
         """Leave what has begun as text; arguments that leave as they come were a call."""
         text, self._shown = "".join(self._shown), []
         self._name, self._end, self._length = None, None, 0
-        return self._said(text) if text else []
+        return self._said(text, self._begun) if text else []
 
-    def _said(self, text: str) -> list[Piece]:
+    def _said(self, text: str, at: int) -> list[Piece]:
         if self._after_call and not text.strip():
             self._blanks.append(text)
             return []
-        text = "".join(self._blanks) + text
+        blanks = "".join(self._blanks)
         self._after_call, self._blanks = False, []
-        return [Said(text)] if text else []
+        return [Said(blanks + text, at=at - len(blanks))] if blanks or text else []

@@ -11,7 +11,7 @@ from typing import Any
 
 from outrider.contracts.errors import ParameterError
 from outrider.grammar.texts import literal
-from serve_app.api.openai.reasoning.marks import Part, text_of_part
+from serve_app.api.openai.reasoning.marks import Part, end_of
 from serve_app.api.openai.reasoning.pieces import CallArguments, CallBegun, Piece, Said
 from serve_app.api.openai.tools.formats.base import CallReader, Marks, NoHead, Tool, in_json, sequence
 from serve_app.api.openai.tools.formats.parameters import (
@@ -94,13 +94,13 @@ def _in_python(value: object) -> str:
 class _PythonicReader:
     def __init__(self) -> None:
         self._parts, self._head = list[str](), ""  # of what may be a list
-        self._plain, self._within = False, False
+        self._plain, self._within, self._at = False, False, 0  # _at: in the response, behind what was read
         self._blanks: list[str] | None = None  # behind the calls, until text follows
         self._depth, self._quote, self._escaped = 0, "", False
 
-    def push(self, text: Part) -> list[Piece]:
+    def push(self, part: Part) -> list[Piece]:
         """Return the pieces that this completes."""
-        shown = text_of_part(text)
+        shown, self._at = part.shown, end_of(part)
         if self._plain:
             return self._said(shown)
         if self._within:
@@ -119,10 +119,14 @@ class _PythonicReader:
         """Return the held pieces."""
         return self._no_calls()
 
-    def _no_calls(self) -> list[Piece]:
-        text, self._plain = "".join([*self._parts, self._head]), True
+    def _no_calls(self, behind: str = "") -> list[Piece]:
+        text, self._plain = "".join([*self._parts, self._head, behind]), True
         self._parts, self._head = [], ""
-        return [Said(text)] if text else []
+        return [self._ending(text)] if text else []
+
+    def _ending(self, text: str) -> Said:
+        """Text up to the end of what was read."""
+        return Said(text, at=self._at - len(text))
 
     def _said(self, text: str) -> list[Piece]:
         """Text behind the calls, or where there are none; blanks behind the calls are told only before text."""
@@ -131,7 +135,7 @@ class _PythonicReader:
             if not text.strip():
                 return []
             text, self._blanks = "".join(self._blanks), None
-        return [Said(text)] if text else []
+        return [self._ending(text)] if text else []
 
     def _inside(self, text: str) -> list[Piece]:
         end = self._end(text)
@@ -142,7 +146,7 @@ class _PythonicReader:
         try:
             calls = _Parser(whole).calls()
         except ValueError:
-            return self._no_calls() + ([Said(behind)] if behind else [])
+            return self._no_calls(behind)
         self._parts, self._plain, self._blanks = [], True, []
         pieces = [piece for name, values in calls for piece in (CallBegun(name), CallArguments(values))]
         return pieces + self._said(behind)

@@ -10,7 +10,7 @@ from typing import Any
 
 from outrider.contracts.errors import ParameterError
 from outrider.grammar.texts import literal
-from serve_app.api.openai.reasoning.marks import FoundMark, Part, text_of_part
+from serve_app.api.openai.reasoning.marks import FoundMark, Part, end_of
 from serve_app.api.openai.reasoning.pieces import CallArguments, CallBegun, Piece, Said
 from serve_app.api.openai.tools.formats.base import CallReader, Marks, NoHead, Tool, in_json, sequence, spelled
 from serve_app.api.openai.tools.formats.parameters import (
@@ -84,16 +84,18 @@ class QwenXml(NoHead):
 class _XmlReader:
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         self._tools, self._types = tools, dict[tuple[str, str], frozenset[str]]()  # types: of parameters read so far
-        self._held, self._call, self._head = "", list[Part](), ""  # of the call that has begun, if any
+        self._held, self._at = "", 0  # _at: in the response, behind what is held
+        self._call, self._head = list[FoundMark | str](), ""  # of the call that has begun, if any
         self._tail = ""  # the call's last characters
         self._within = self._known = self._after_call = False  # known: the call's head was read
         self._blanks = list[str]()  # behind a call, until text follows
 
-    def push(self, text: Part) -> list[Piece]:
+    def push(self, part: Part) -> list[Piece]:
         """Return the pieces that this completes."""
-        if isinstance(text, FoundMark) and text.mark.text in QwenXml.marks:
-            return self._mark(text)
-        self._held += text_of_part(text)
+        self._at = end_of(part)
+        if isinstance(part, FoundMark) and part.mark.text in QwenXml.marks:
+            return self._mark(part)
+        self._held += part.shown
         pieces = list[Piece]()
         while (more := self._inside() if self._within else self._outside()) is not None:
             pieces += more
@@ -110,20 +112,19 @@ class _XmlReader:
         if not self._within:
             text, self._held = self._held, ""
             if found.mark.text == _OPENS:
-                return self._begin(found, text)
+                return self._begin(found, text, found.shown)
             return self._said(text + found.shown)
         if not self._known:
-            return self._no_call() + self._mark(found)
+            return self._no_call(found.shown) + self._mark(found)
         self._call.append(found)
         if found.mark.text == _CLOSES and _is_closed(self._tail):
             return self._whole()
         self._tail = (self._tail + found.mark.text)[-_MOST_TAIL_CHARS:]
         return []
 
-    def _begin(self, opens: Part, before: str) -> list[Piece]:
-        """Begin a call behind text, which it tells; blanks between two calls are left out."""
-        said = self._said(before)
-        self._blanks.clear()
+    def _begin(self, opens: FoundMark | str, before: str, behind: str) -> list[Piece]:
+        """Begin what may be a call behind text, which it tells; blanks between two calls are left out."""
+        said = self._said(before, behind)
         self._within, self._known, self._head, self._tail, self._call = True, False, "", "", [opens]
         return said
 
@@ -133,9 +134,9 @@ class _XmlReader:
         text = before[: len(before) - kept]
         if tag:
             self._held = behind
-            return self._begin(tag, text)
+            return self._begin(tag, text, tag + behind)
         self._held = before[len(text) :]
-        return self._said(text) if text else None
+        return self._said(text, self._held) if text else None
 
     def _inside(self) -> list[Piece] | None:
         text, self._held = self._held, ""
@@ -162,21 +163,22 @@ class _XmlReader:
         if found is None and may_follow and len(self._head) < _MOST_HEAD_CHARS:
             return []
         self._held, self._head = self._head, ""
-        return [] if self._known else self._no_call()
+        return [] if self._known else self._no_call(self._held)
 
-    def _no_call(self) -> list[Piece]:
+    def _no_call(self, behind: str = "") -> list[Piece]:
         """Leave text as it is."""
-        text = "".join([*map(text_of_part, self._call), self._head])
+        text = "".join([*(part if isinstance(part, str) else part.shown for part in self._call), self._head])
         self._within, self._after_call, self._head = False, False, ""
-        return [Said(text)] if text else []
+        return self._said(text, behind)
 
     def _whole(self) -> list[Piece]:
         text = "".join(part.mark.text if isinstance(part, FoundMark) else part for part in self._call)
         found = _HEAD.match(text, len(_OPENS))
         arguments = None if found is None else self._arguments(found[1], text, found.end())
         if found is None or arguments is None:
-            return self._no_call()
+            return self._no_call(self._held)
         self._within, self._after_call = False, True
+        self._blanks.clear()
         return [CallBegun(found[1]), CallArguments(arguments)]
 
     def _arguments(self, name: str, text: str, at: int) -> str | None:
@@ -202,14 +204,15 @@ class _XmlReader:
             self._types[name, parameter] = types
         return self._types[name, parameter]
 
-    def _said(self, text: str) -> list[Piece]:
+    def _said(self, text: str, behind: str = "") -> list[Piece]:
+        """Text that ends before ``behind``, the end of what was read."""
         if self._after_call and not text.strip():
             self._blanks.append(text)
             return []
         text = "".join([*self._blanks, text])
         self._blanks.clear()
         self._after_call = False
-        return [Said(text)] if text else []
+        return [Said(text, at=self._at - len(behind) - len(text))] if text else []
 
 
 def _is_closed(text: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from outrider.contracts.errors import ParameterError
-from serve_app.api.openai.reasoning.marks import FoundMark, Mark, Part
+from serve_app.api.openai.reasoning.marks import FoundMark, Mark, Text
 from serve_app.api.openai.reasoning.pieces import Piece
 from serve_app.api.openai.tools.formats import parameters as parameters_module
 from serve_app.api.openai.tools.formats import pythonic, qwen_xml
@@ -30,9 +30,10 @@ def tool_of(properties: dict[str, Any], **others: Any) -> Tool:
     return Tool("f", {"type": "object", "properties": properties, **others}, {})
 
 
-def read(form: str, parts: Iterable[Part], *tools: Tool) -> list[Piece]:
+def read(form: str, parts: Iterable[FoundMark | str], *tools: Tool) -> list[Piece]:
     reader = FORMS[form].reader(tools, NO_MARKS)
-    return [piece for part in parts for piece in reader.push(part)] + reader.finish()
+    texts = (Text(part, 0) if isinstance(part, str) else part for part in parts)
+    return [piece for part in texts for piece in reader.push(part)] + reader.finish()
 
 
 def told(form: str, text: str, *tools: Tool) -> tuple[list[tuple[str, str]], str]:
@@ -226,9 +227,9 @@ def test_types_of_a_parameter_are_looked_for_once_an_answer(monkeypatch: pytest.
     assert len(looked) == 4  # readers, one for each way to cut
 
 
-def marked(text: str) -> list[Part]:
+def marked(text: str) -> list[FoundMark | str]:
     """Text by characters, with tags that are special tokens, which show nothing."""
-    parts, at = list[Part](), 0
+    parts, at = list[FoundMark | str](), 0
     while at < len(text):
         tag = next((tag for tag in qwen_xml.QwenXml.marks if text.startswith(tag, at)), None)
         parts.append(text[at] if tag is None else FoundMark(Mark(tag, 7, special=True), "", at, at))
@@ -279,6 +280,9 @@ def test_blanks_behind_a_call_are_scanned_once(monkeypatch: pytest.MonkeyPatch) 
         ("llama3_json", '{"name": "f", "parameters": {}};\n ; {"name": "g", "parameters": {}} \n', 2, ""),
         ("llama3_json", '{"name": "f", "parameters": {}}\n Hi', 1, "\n Hi"),
         ("llama3_json", " \n ", 0, " \n "),
+        ("hermes", f"{CALLS_IN_JSON['hermes']}\n <tool_call>{{<x</tool_call>", 1, "\n <tool_call>{<x</tool_call>"),
+        ("qwen3_xml", f"{CALLS['qwen3_xml']}\n <tool_call>\n<x", 1, "\n <tool_call>\n<x"),
+        ("llama3_json", f'{CALLS_IN_JSON["llama3_json"]}\n {{"a": 1}} ', 1, '\n {"a": 1} '),
     ],
 )  # fmt: skip
 def test_text_behind_calls_is_the_same_however_it_is_cut(form: str, text: str, calls: int, said: str) -> None:
@@ -290,11 +294,11 @@ def test_text_behind_calls_is_the_same_however_it_is_cut(form: str, text: str, c
 @pytest.mark.parametrize("form", ["hermes", "llama3_json"])
 def test_blanks_behind_a_json_call_are_held_once(form: str) -> None:
     reader, call = FORMS[form].reader((), NO_MARKS), CALLS_IN_JSON[form]
-    reader.push(call)
+    reader.push(Text(call, 0))
     for blank in " \n" * 5_000:
-        reader.push(blank)
+        reader.push(Text(blank, 0))
         assert len(vars(reader)["_held"]) <= 1
-    assert said_in([*reader.push("Hi"), *reader.finish()]) == " \n" * 5_000 + "Hi"
+    assert said_in([*reader.push(Text("Hi", 0)), *reader.finish()]) == " \n" * 5_000 + "Hi"
 
 
 def test_tags_that_are_special_tokens_begin_and_end_calls() -> None:
