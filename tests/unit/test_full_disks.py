@@ -129,7 +129,7 @@ def test_a_round_log_tells_once_and_goes_on_when_there_is_room(tmp_path: Path) -
         from pathlib import Path
         from actors.drafter.round_log import RoundFiles, RoundLogWriter
         from outrider.contracts.verifying import AcceptanceRule
-        from lab.training.predictor.logged import read_log
+        from lab.training.predictor.log_reading import read_log
         from outrider.events import write_events
         from tests.unit.actors.drafter.test_round_log import HEADER, verdict
         write_events()

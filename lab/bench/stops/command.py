@@ -8,18 +8,15 @@ cluster, what its Theorem 1 bounds, on drafts recorded along the target's respon
 
 import argparse
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
-from pathlib import Path
-from typing import Any
-
-import torch
 
 from cluster.local import running
 from cluster.option_types import natural, new_file, positive_int, share
 from cluster.options import add_config_options, read_config
+from lab.bench.harness.fewer_layers import without_layers
 from lab.bench.harness.record import write_record
 from lab.bench.harness.recorded_drafts import RecordSettings
 from lab.bench.stops.bound import drafts_along, waste, whole_rounds
@@ -28,39 +25,11 @@ from lab.bench.stops.tables import plot_waste, show, show_bound
 from lab.options import not_negative
 from lab.training.predictor.pair_names import pair_names
 from outrider.config.schema import Config
-from outrider.contracts.errors import ConfigError, ParameterError
+from outrider.contracts.errors import ConfigError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.acceptance import AcceptancePredictor, ConfidenceLogistic
-from outrider.models.embedded import outrider_home
-from outrider.models.loading import load_target, load_target_facts
 from outrider.models.predictors import load_predictors
 from outrider.protocols.registry import PROTOCOLS
-
-
-def without_layers(target: str, skipped: Collection[int]) -> Path:
-    """Return the folder of such a model in the user's cache; create it if needed. Layers are counted from 0.
-
-    Raises:
-        ParameterError: the target has no such layer, or none would be left.
-    """
-    left_out, facts = sorted(set(skipped)), load_target_facts(target)
-    folder = outrider_home() / "bench" / f"{facts.name}-{facts.model_hash[:8]}-without-{'-'.join(map(str, left_out))}"
-    if folder.is_dir():
-        return folder
-    model: Any = load_target(target, dtype="bfloat16", device="cpu").model
-    layers = list(model.model.layers)
-    if not left_out or not set(left_out) < set(range(len(layers))):
-        raise ParameterError("skipped layers", f"some, not all, of 0..{len(layers) - 1}", left_out)
-    kept = [layer for index, layer in enumerate(layers) if index not in left_out]
-    model.model.layers = torch.nn.ModuleList(kept)
-    model.config.num_hidden_layers = len(kept)
-    if getattr(model.config, "layer_types", None):
-        model.config.layer_types = [kind for i, kind in enumerate(model.config.layer_types) if i not in left_out]
-    partial = folder.with_name(f"partial-{folder.name}")  # so that it appears complete or not at all
-    model.save_pretrained(partial)
-    facts.tokenizer.save_pretrained(partial)
-    partial.rename(folder)
-    return folder
 
 
 def main(argv: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.training.predictor.logged import read_log
+from lab.training.predictor.log_reading import read_log
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.features import FEATURE_NAMES, DraftFeatures, LazyFeatures

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from actors.drafter.actor import DrafterActor
-from lab.training.predictor.logged import RoundLogContents, read_log
+from lab.training.predictor.log_reading import RoundLogContents, read_log
 from lab.training.predictor.pair_names import pair_names
 from outrider.assembly.drafters import drafter_spec
 from outrider.config.reading import parse_config

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.drafter.round_log import RoundFiles, RoundLogWriter
-from lab.training.predictor.logged import read_log
+from lab.training.predictor.log_reading import read_log
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.features import DraftFeatures
 from outrider.drafting.recalibration import ChainVerdict, SentChain

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from cluster.cli import main
-from lab.commands.train import division, show_predictor
+from lab.commands.train import division
 from lab.reports.json_file import write_json
 from lab.reports.predictor_plots import plot_predictor
+from lab.reports.training import show_predictor
 from lab.training.head.head_config import HeadConfig
 from lab.training.predictor.logistic import Platt
 from lab.training.predictor.predictor_config import PredictorConfig

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from lab.bench.clients.asking.checking import ROWS, Row
-from lab.bench.clients.command import as_table, exit_status, run_script
+from lab.bench.clients.command import as_table, exit_status
 from lab.bench.clients.environments import CLIENTS, PINS
+from lab.bench.clients.running import run_script
 
 PASSED, FAILED = Row("a", "1", "x", "passed"), Row("a", "1", "y", "failed", "needs this | found that")
 WRITES = f"import sys, pathlib; pathlib.Path(sys.argv[1], {ROWS!r}).write_text({json.dumps(asdict(PASSED))!r})"

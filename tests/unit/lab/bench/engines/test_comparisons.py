@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 
-from lab.bench.engines.command import compared
+from lab.bench.engines.tables import compared
 from lab.bench.harness.statistics import Sample
 
 SPEEDS = {

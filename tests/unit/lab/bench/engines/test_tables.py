@@ -1,6 +1,6 @@
 import pytest
 
-from lab.bench.engines.command import show_served
+from lab.bench.engines.tables import show_served
 from lab.bench.harness.statistics import Sample
 
 

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import torch
 
-from lab.bench.stops.command import without_layers
+from lab.bench.harness.fewer_layers import without_layers
 from outrider.contracts.errors import ParameterError
 from outrider.models.loading import load_drafter, load_target
 from tests.unit.models.tiny_models import save_model, tiny_model

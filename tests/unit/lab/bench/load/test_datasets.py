@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from lab.bench.load.command import random_prompts, sharegpt_prompts
+from lab.bench.load.datasets import random_prompts, sharegpt_prompts
 from outrider.contracts.errors import ParameterError
 from outrider.models.tokenizer import load_tokenizer
 

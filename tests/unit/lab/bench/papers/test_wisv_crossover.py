@@ -2,19 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.bench.papers.wisv.reproduce import (
-    CROSSOVER_RATES_BPS,
-    RTTS_S,
-    RULE_RTT_S,
-    break_even_rtt_s,
-    cell,
-    grid,
-    uploads,
-)
+from lab.bench.papers.wisv.crossover import RATES_BPS, RTTS_S, RULE_RTT_S, break_even_rtt_s, cell, grid, uploads
 from lab.bench.papers.wisv.rounds import Method
 
 
-@given(st.integers(1, 64), st.floats(0.01, 0.99), st.sampled_from(CROSSOVER_RATES_BPS))
+@given(st.integers(1, 64), st.floats(0.01, 0.99), st.sampled_from(RATES_BPS))
 def test_uploads_are_even_at_their_break_even_rtt(window: int, mismatch: float, rate_bps: float) -> None:
     even_s = break_even_rtt_s(window, mismatch, rate_bps)
     if even_s > 0.0:
@@ -35,7 +27,7 @@ def test_break_even_is_near_what_states_and_mismatches_say() -> None:
 
 def test_the_rule_loses_exactly_where_it_takes_the_slower_one() -> None:
     found = uploads(24, 0.1)
-    assert len(found.cells) == len(RTTS_S) * len(CROSSOVER_RATES_BPS)
+    assert len(found.cells) == len(RTTS_S) * len(RATES_BPS)
     assert len({(one.rate_bps, one.rtt_s) for one in grid(24, 0.1)}) == len(found.cells)
     wrong = set(found.wrong)
     for one in found.cells:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lab.bench.papers.command import main
+from lab.bench.papers.wisv_pair import reports
 from lab.bench.papers.wisv_pair.cluster import (
     CHOSEN,
     FULL,
@@ -20,7 +21,6 @@ from lab.bench.papers.wisv_pair.cluster import (
     spread,
     turns,
 )
-from lab.bench.papers.wisv_pair.command import show_frontier, show_judging, show_rows
 from lab.bench.papers.wisv_pair.frontier import HEAD, UNAWARE, frontier, judging_times
 from lab.bench.papers.wisv_pair.plots import plot_latencies, plot_thresholds
 from lab.training.head.pair import LoadedPair, ask, paged
@@ -104,8 +104,8 @@ def test_a_frontier_has_every_rule_once(models: LoadedPair, tmp_path: Path, caps
     times = judging_times(pair, asked, heads[HEAD].decisions)
     assert [(one.blocks, one.mismatches) for one in times] == [(1, 4), (8, 32), (32, 128)]
     assert all(one.share > 0.0 for one in times)
-    show_judging(times)
-    show_frontier(found)
+    reports.show_judging(times)
+    reports.show_frontier(found)
     plot_thresholds(tmp_path / "thresholds.png", found)
     printed = capsys.readouterr().out
     assert f"strict verification scores {found.strict.score:.3f}" in printed
@@ -115,7 +115,7 @@ def test_a_frontier_has_every_rule_once(models: LoadedPair, tmp_path: Path, caps
 
 def test_latencies_are_shown_beside_the_papers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = rows([answer(STRICT.name, 10, 1.25, "20mbps-50ms"), answer(CHOSEN.name, None, 1.0, "20mbps-50ms")])
-    show_rows(found)
+    reports.show_rows(found)
     plot_latencies(tmp_path / "latency.png", found)
     assert "1.25 [1.25, 1.25] (7.6)" in capsys.readouterr().out
 

@@ -2,7 +2,7 @@ from typing import Any
 
 import torch
 
-from lab.bench.passes.command import PassPlan, measured
+from lab.bench.passes.run import PassPlan, measured
 from lab.bench.passes.shapes import INEXACT, PassShape, Pool, served, weight_bytes
 from outrider.engines.torch.model import PagedModel
 from outrider.engines.torch.served import target_model

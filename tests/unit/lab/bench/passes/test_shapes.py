@@ -1,6 +1,6 @@
 import pytest
 
-from lab.bench.passes.command import PassPlan
+from lab.bench.passes.run import PassPlan
 from lab.bench.passes.shapes import PassShape, Pool
 
 POOL = Pool(block_tokens=16, tokens=40, generations=3)

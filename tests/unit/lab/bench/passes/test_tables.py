@@ -1,7 +1,7 @@
 import pytest
 
 from lab.bench.harness.statistics import Spread
-from lab.bench.passes.command import Measured, fastest, figures, over_bound, ratios, show_passes
+from lab.bench.passes.run import Measured, fastest, figures, over_bound, ratios, show_passes
 from lab.bench.passes.shapes import ModelBytes, PassShape
 
 SIZES = ModelBytes(weights=1000, kv_token=10)

@@ -1,6 +1,6 @@
 import pytest
 
-from lab.bench.protocols.command import compare, figures, plan_name, seconds
+from lab.bench.protocols.figures import compare, figures, plan_name, seconds
 from lab.bench.protocols.plan import CHEAPEST, NO_DRAFT
 from outrider.contracts.drafting import DraftPlan
 from tests.unit.lab.bench.protocols.made_rounds import CELL, PAIR, response, timing
