@@ -1,12 +1,12 @@
 """``outrider bench protocols``: every protocol compared on a real cluster with emulated links.
 
-Starts the embedded cluster and emulates links of 1, 20 and 500 Mbps with RTTs of 0 and 50 ms. On each, greedy and at
-temperature 1, the same prompts are answered without drafts, by each protocol alone, and by ``cheapest``, which chooses
-protocol and window every round. A fixed protocol uses the plan that the service chose most often when only the protocol
-was given. Methods take turns prompt by prompt; there is one request at a time.
+Starts the embedded cluster and emulates links of 1, 20 and 500 Mbps with RTTs of 0 and 50 ms, or those that drafter
+groups have (``drafters.0.link``). On each, greedy and at temperature 1, or at ``--temperatures``, the same prompts are
+answered without drafts, by each protocol alone, and by ``cheapest``, which chooses protocol and window every round. A
+fixed protocol uses the plan that the service chose most often when only the protocol was given. Methods take turns
+prompt by prompt; there is one request at a time.
 
-The comparison uses *charged* time: the link's model for the bits really sent, plus measured computation (see
-``lab.bench.protocols.plan``); payload bits per committed token are listed.
+The comparison uses *charged* time: the link's model for the bits really sent, plus measured computation.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Sequence
 
 from cluster.local import running
-from cluster.option_types import integer, new_file, positive_int
+from cluster.option_types import integer, new_file, not_negative, positive_int
 from cluster.options import add_config_options, read_config
 from lab.bench.harness.prompts import PROMPTS
 from lab.bench.harness.record import write_record
@@ -28,19 +28,31 @@ from lab.bench.protocols.figures import (
     show_figures,
 )
 from lab.bench.protocols.measure import Amount, measure
-from lab.bench.protocols.plan import METHODS, Response, cells
+from lab.bench.protocols.plan import LINKS, METHODS, TEMPERATURES, Response, cells
+from outrider.assembly.links import link_source
+from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
+from outrider.link.profiles import LinkProfile
+from outrider.link.trace import LinkTrace
 
 
 def main(argv: Sequence[str]) -> None:
     args = _parser().parse_args(argv)
     config = read_config(args)
-    if config.drafter_count == 0 or any(group.link is not None for group in config.drafters):
-        raise ConfigError("drafters", "at least one, and link: null (the bench sets the links itself)", config.drafters)
-    chosen, amount = cells(args.cells), Amount(args.tokens, args.prompts, args.repeats)
+    if config.drafter_count == 0:
+        raise ConfigError("drafters", "at least one", config.drafters)
+    chosen = cells(args.cells, own_links(config) or LINKS, args.temperatures)
     with running(config) as url:
-        found = asyncio.run(measure(url, config, chosen, amount))
+        found = asyncio.run(measure(url, config, chosen, Amount(args.tokens, args.prompts, args.repeats)))
     _report(found, args)
+
+
+def own_links(config: Config) -> tuple[LinkProfile, ...]:
+    """The different links of the configuration's groups, in order; each is emulated at all drafters in turn."""
+    found = dict.fromkeys(link_source(group.link) for group in config.drafters if group.link is not None)
+    if any(isinstance(link, LinkTrace) for link in found):
+        raise ConfigError("drafters.link", "one that does not change: a profile or figures", "a trace")
+    return tuple(link for link in found if isinstance(link, LinkProfile))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -48,10 +60,9 @@ def _parser() -> argparse.ArgumentParser:
     add_config_options(parser)
     add = parser.add_argument
     add("--cells", nargs="*", default=[], metavar="NAME", help="beginnings of names such as 20mbps-50ms-t1")
+    add("--temperatures", nargs="+", type=not_negative, default=TEMPERATURES, help="0 is greedy (default: 0 1)")
     add("--tokens", type=positive_int, default=20, help="of each response (default: %(default)s)")
-    add(
-        "--prompts", type=integer(1, len(PROMPTS)), default=4, help="different ones in each cell (default: %(default)s)"
-    )
+    add("--prompts", type=integer(1, len(PROMPTS)), default=4, help="of each cell (default: %(default)s)")
     add("--repeats", type=positive_int, default=1, help="of each prompt by each method (default: %(default)s)")
     add("--json", type=new_file, default=None, metavar="FILE", help="write every figure")
     return parser

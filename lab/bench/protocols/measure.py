@@ -23,8 +23,9 @@ from lab.bench.protocols.plan import (
 )
 from outrider.config.schema import Config
 from outrider.contracts.drafting import DraftPlan
+from outrider.link.profiles import LinkProfile
 
-_WARM = Cell(20.0, 0.0, 1.0)
+_WARM = LinkProfile(20e6, 20e6, 0.0)
 _SETTLING_TOKENS = 24  # more exchanges with large messages than half of what is remembered of a link
 _PILOT_TOKENS = 16
 _TIMEOUT_S = 600.0
@@ -46,11 +47,11 @@ async def measure(url: str, config: Config, chosen: Sequence[Cell], amount: Amou
         service = RunningService(client, config)
         with tqdm(total=len(chosen) * per_cell, desc="warming up", disable=None) as bar:
             await _warm_up(service)
-            link: tuple[float, float] | None = None
+            link: LinkProfile | None = None
             for cell in chosen:
                 bar.set_description(f"{cell.name}: settling")
-                if link != (link := (cell.rate_mbps, cell.rtt_ms)):
-                    await _settle(service, cell)
+                if link != (link := cell.profile):
+                    await _settle(service, link)
                 plans = {method: await _pilot(service, cell, method) for method in METHODS}
                 bar.set_description(cell.name)
                 for turn in turns(amount.repeats, amount.prompts):
@@ -62,18 +63,18 @@ async def measure(url: str, config: Config, chosen: Sequence[Cell], amount: Amou
 
 async def _warm_up(service: RunningService) -> None:
     """Warm up code paths, and the acceptance statistics of all rules, which ``cheapest`` chooses by."""
-    await service.emulate(_WARM.profile)
+    await service.emulate(_WARM)
     for temperature in (0.0, 1.0):
-        cell = Cell(_WARM.rate_mbps, _WARM.rtt_ms, temperature)
+        cell = Cell(_WARM, temperature)
         for number, method in enumerate(METHODS):
             asked = options(method, DraftPlan("token_ids", 2))
             await _ask(service, cell, Turn(0, number, method), PROMPTS[-1 - number], _PILOT_TOKENS, asked)
 
 
-async def _settle(service: RunningService, cell: Cell) -> None:
+async def _settle(service: RunningService, link: LinkProfile) -> None:
     """Change the link, and send enough for the coordinator to measure it: rows up (dsd) and down (dssd)."""
-    await service.emulate(cell.profile)
-    sampled = Cell(cell.rate_mbps, cell.rtt_ms, 1.0)
+    await service.emulate(link)
+    sampled = Cell(link, 1.0)
     for protocol in ("dsd", "dssd"):
         asked = options(protocol, DraftPlan(protocol, 1))
         await _ask(service, sampled, Turn(0, 0, protocol), PROMPTS[-1], _SETTLING_TOKENS, asked)

@@ -15,7 +15,8 @@ from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.timing import RoundTiming
 from outrider.selection.situation import ChoiceReason
 
-RATES_MBPS, RTTS_MS, TEMPERATURES = (1.0, 20.0, 500.0), (0.0, 50.0), (0.0, 1.0)
+LINKS = tuple(LinkProfile(mbps * 1e6, mbps * 1e6, ms / 1e3) for mbps, ms in product((1.0, 20.0, 500.0), (0.0, 50.0)))
+TEMPERATURES = (0.0, 1.0)
 NO_DRAFT, CHEAPEST = "no_draft", "cheapest"
 FIXED = (NO_DRAFT, *(name for name in PROTOCOLS if not PROTOCOLS[name].judged))  # lossless methods that choose nothing
 METHODS = (*FIXED, CHEAPEST)
@@ -23,30 +24,23 @@ METHODS = (*FIXED, CHEAPEST)
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    rate_mbps: float
-    rtt_ms: float
+    profile: LinkProfile
     temperature: float
 
     @property
-    def profile(self) -> LinkProfile:
-        return LinkProfile(self.rate_mbps * 1e6, self.rate_mbps * 1e6, self.rtt_ms / 1e3)
-
-    @property
-    def greedy(self) -> bool:
-        return self.temperature == 0.0
-
-    @property
     def name(self) -> str:
-        """Name such as ``20mbps-50ms-t1``, for ``--cells``."""
-        return f"{self.rate_mbps:g}mbps-{self.rtt_ms:g}ms-t{self.temperature:g}"
+        """Name such as ``20mbps-50ms-t1``, for ``--cells``; of unlike directions ``10/50mbps``, the uplink first."""
+        link = self.profile
+        rates = dict.fromkeys(f"{bps / 1e6:g}" for bps in (link.up_bps, link.down_bps))
+        return f"{'/'.join(rates)}mbps-{link.rtt_s * 1e3:g}ms-t{self.temperature:g}"
 
 
-def cells(only: Sequence[str] = ()) -> tuple[Cell, ...]:
+def cells(only: Sequence[str], links: Sequence[LinkProfile], temperatures: Sequence[float]) -> tuple[Cell, ...]:
     """The cells to measure: all, or those whose name begins with one of ``only``.
 
     Slow links come first: a coordinator's link estimate is updated by traffic, and faster when the rate rises.
     """
-    every = tuple(Cell(*of) for of in product(RATES_MBPS, RTTS_MS, TEMPERATURES))
+    every = tuple(Cell(*of) for of in product(links, dict.fromkeys(temperatures)))
     strangers = [prefix for prefix in only if not any(cell.name.startswith(prefix) for cell in every)]
     if strangers:
         raise ParameterError("--cells", f"beginnings of {', '.join(cell.name for cell in every)}", strangers[0])

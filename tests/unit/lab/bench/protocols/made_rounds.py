@@ -3,9 +3,10 @@
 from lab.bench.protocols.plan import Cell, Response, Round
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.requests import ProtocolName
+from outrider.link.profiles import LinkProfile
 from outrider.rounds.timing import RoundTiming
 
-CELL = Cell(1.0, 50.0, 1.0)
+CELL = Cell(LinkProfile(1e6, 1e6, 0.05), 1.0)
 PAIR = DraftPlan("token_ids", 2)
 
 

@@ -1,28 +1,44 @@
 import pytest
 
-from lab.bench.protocols.plan import CHEAPEST, METHODS, NO_DRAFT, Turn, cells, options, turns
+from lab.bench.protocols.plan import CHEAPEST, LINKS, METHODS, NO_DRAFT, TEMPERATURES, Turn, cells, options, turns
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.errors import ParameterError
+from outrider.link.profiles import PROFILES, LinkProfile
 
 
 def test_cells_are_chosen_by_the_beginning_of_their_names_and_slow_links_come_first() -> None:
-    assert [cell.name for cell in cells(["20mbps-0ms", "1mbps-50ms-t1"])] == [
+    assert [cell.name for cell in cells(["20mbps-0ms", "1mbps-50ms-t1"], LINKS, TEMPERATURES)] == [
         "1mbps-50ms-t1",
         "20mbps-0ms-t0",
         "20mbps-0ms-t1",
     ]
-    assert len(cells()) == 12
-    assert [cell.rate_mbps for cell in cells()] == sorted(cell.rate_mbps for cell in cells())
+    every = cells([], LINKS, TEMPERATURES)
+    assert len(every) == 12
+    rates_bps = [cell.profile.up_bps for cell in every]
+    assert rates_bps == sorted(rates_bps)
 
 
 def test_a_name_that_fits_no_cell_is_refused() -> None:
     with pytest.raises(ParameterError, match=r"20mbps-0ms-t0.*found '3mbps'"):
-        cells(["3mbps"])
+        cells(["3mbps"], LINKS, TEMPERATURES)
 
 
 def test_a_cell_emulates_its_link_both_ways() -> None:
-    profile = cells(["20mbps-50ms-t1"])[0].profile
+    profile = cells(["20mbps-50ms-t1"], LINKS, TEMPERATURES)[0].profile
     assert (profile.up_bps, profile.down_bps, profile.rtt_s) == (20e6, 20e6, 0.05)
+
+
+def test_cells_of_links_and_temperatures_of_ones_own() -> None:
+    mobile = LinkProfile(10e6, 50e6, 0.025, jitter_s=0.005)
+    found = cells([], [mobile, PROFILES["wifi_20m"]], [0.0, 0.7, 0.7])
+    assert [cell.name for cell in found] == [
+        "10/50mbps-25ms-t0",
+        "10/50mbps-25ms-t0.7",
+        "172mbps-12ms-t0",
+        "172mbps-12ms-t0.7",
+    ]
+    assert found[0].profile is mobile
+    assert cells(["10/50"], [mobile], [0.7]) == found[1:2]
 
 
 def test_methods_are_asked_for_by_the_request() -> None:
