@@ -12,6 +12,7 @@ The comparison uses *charged* time: the link's model for the bits really sent, p
 import argparse
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cluster.local import running
 from cluster.option_types import integer, new_file, not_negative, positive_int
@@ -28,7 +29,7 @@ from lab.bench.protocols.figures import (
     show_figures,
 )
 from lab.bench.protocols.measure import Amount, measure
-from lab.bench.protocols.plan import LINKS, METHODS, TEMPERATURES, Response, cells
+from lab.bench.protocols.plan import FIXED, LINKS, METHODS, NO_DRAFT, TEMPERATURES, Response, cells
 from outrider.assembly.links import link_source
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
@@ -38,7 +39,7 @@ from outrider.link.trace import LinkTrace
 
 def main(argv: Sequence[str]) -> None:
     args = _parser().parse_args(argv)
-    config = read_config(args)
+    config = with_every_protocol(read_config(args))
     if config.drafter_count == 0:
         raise ConfigError("drafters", "at least one", config.drafters)
     chosen = cells(args.cells, own_links(config) or LINKS, args.temperatures)
@@ -53,6 +54,12 @@ def own_links(config: Config) -> tuple[LinkProfile, ...]:
     if any(isinstance(link, LinkTrace) for link in found):
         raise ConfigError("drafters.link", "one that does not change: a profile or figures", "a trace")
     return tuple(link for link in found if isinstance(link, LinkProfile))
+
+
+def with_every_protocol(config: Config) -> Config:
+    """Let requests name every protocol that is measured, one beside the shipped ones too."""
+    protocols = dict.fromkeys((*config.speculation.protocols, *(name for name in FIXED if name != NO_DRAFT)))
+    return replace(config, speculation=replace(config.speculation, protocols=tuple(protocols)))
 
 
 def _parser() -> argparse.ArgumentParser:
