@@ -179,11 +179,11 @@ def test_configuration_and_requests_may_name_it() -> None:
     assert parse_config("speculation: {protocols: [pairs]}", "test").speculation.protocols == ("pairs",)
     limits = replace(LIMITS, protocols=(*LIMITS.protocols, "pairs"))
     assert generation(limits=limits, outrider={"protocol": "pairs"}).protocol == "pairs"
-    with pytest.raises(ParameterError, match="token_ids with a seed"):
+    with pytest.raises(ParameterError, match=r"token_ids.* with a seed"):
         generation(limits=limits, outrider={"protocol": "pairs"}, seed=1)
     with pytest.raises(ParameterError, match="needs one of token_ids"):
         generation(outrider={"protocol": "pairs"})
-    with pytest.raises(ConfigError, match="wisv_selective, pairs, found 'pears'"):
+    with pytest.raises(ConfigError, match=r"wisv_selective, .*pairs, found 'pears'"):
         parse_config("speculation: {protocols: [pears]}", "test")
 
 

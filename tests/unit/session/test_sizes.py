@@ -16,7 +16,7 @@ from tests.unit.session.random_rounds import random_wire
 @pytest.mark.parametrize("vocab_size", [3, 257, 50_000])
 def test_answers_of_every_protocol_are_within_their_bound(vocab_size: int) -> None:
     rng, seen = Random(vocab_size), set[str]()
-    for _ in range(12 if vocab_size > 1000 else 60):
+    for _ in range(2 * len(PROTOCOLS) if vocab_size > 1000 else 60):
         conversation = Conversation(rng, random_wire(rng, vocab_size))
         for _ in range(12):
             conversation.verdict()
