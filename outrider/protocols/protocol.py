@@ -209,7 +209,8 @@ class DraftProtocol(ABC):
         """Return what the verifier leaves to the device after a rejection; None if it draws corrections itself.
 
         A protocol that defers keeps ``DrawnRow.numerators``. Any device with the same draft model can compute that row
-        again and draw a pending correction of another device.
+        again and draw a pending correction of another device, without knowing the protocol: so the numerators are those
+        of ``fixed_point_row``, and no others.
         """
         return None
 
