@@ -1,4 +1,7 @@
-"""Probes under others' names: Kubernetes' own, SageMaker's ``/ping``, llama.cpp's ``/v1/health``, vLLM's ``/load``."""
+"""Probes and gauges under others' names: Kubernetes', SageMaker's (``/ping``), llama.cpp's (``/v1/health``), vLLM's.
+
+Endpoint pickers (llm-d, Gateway API), KEDA and routers read an ingress's load as vLLM's metrics.
+"""
 
 from collections.abc import Awaitable, Callable, Iterable
 
