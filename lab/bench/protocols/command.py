@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cluster.local import running
-from cluster.option_types import integer, new_file, not_negative, positive_int
+from cluster.option_types import integer, new_file, positive_int
 from cluster.options import add_config_options, read_config
 from lab.bench.harness.prompts import PROMPTS
 from lab.bench.harness.record import write_record
@@ -30,7 +30,8 @@ from lab.bench.protocols.figures import (
 )
 from lab.bench.protocols.measure import Amount, measure
 from lab.bench.protocols.plan import FIXED, LINKS, METHODS, NO_DRAFT, TEMPERATURES, Response, cells
-from outrider.assembly.links import link_source
+from lab.options import not_negative
+from outrider.assembly.drafters import link_source
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 from outrider.link.profiles import LinkProfile
