@@ -38,7 +38,7 @@ endif
 # They run beside the others and take what these leave of the processor; what they print is shown when they end.
 .PHONY: without-cluster with-cluster
 without-cluster:
-	log=$$(mktemp); trap 'cat "$$log"; rm "$$log"' EXIT; \
+	log=$$(mktemp); trap 'cat "$$log"; rm "$$log"' EXIT; trap 'exit 130' INT TERM; \
 	nice -n 15 env $(PYTEST) tests/unit tests/deploy tests/chaos -m "not cluster and not long" $(UNIT_ARGS) \
 	    $(REPORT:%=--junitxml=%-unit.xml) > "$$log" 2>&1
 with-cluster:
