@@ -22,7 +22,7 @@ PRIVATE_WORDS = frozenset(
 # Names of /status and of metrics' labels, which stay as they are.
 KEPT = {
     "actors/messages.py": {"regime"},
-    "cluster/commands/top.py": {"regime", "arm"},
+    "cluster/top_view.py": {"regime", "arm"},
     "outrider/selection/tuning/report.py": {"arm"},
     "outrider/selection/tuning/speculation_tuner.py": {"arm"},
     "serve_app/coordination/reporting/gauges.py": {"arm"},

@@ -1,7 +1,4 @@
-"""Probes and gauges under others' names: Kubernetes', SageMaker's (``/ping``), llama.cpp's (``/v1/health``), vLLM's.
-
-Endpoint pickers (llm-d, Gateway API), KEDA and routers read an ingress's load as vLLM's metrics.
-"""
+"""Probes under others' names: Kubernetes' own, SageMaker's ``/ping``, llama.cpp's ``/v1/health``, vLLM's ``/load``."""
 
 from collections.abc import Awaitable, Callable, Iterable
 

@@ -1,4 +1,4 @@
-"""Which web pages reach a service: check of the ``Host`` header, and CORS, which is off unless origins are configured.
+"""Check of the ``Host`` header, so that no web page reaches a local service through a name of its own.
 
 A page can have its name resolve to 127.0.0.1 (DNS rebinding). For the browser, page and service are then of one origin,
 so it may send anything and read the answers. The name in ``Host`` tells them apart. Pages of other origins need no

@@ -1,8 +1,8 @@
-"""JSON Schemas of request bodies, as ``parsing`` accepts them, and of answers, from the types that writers return.
+"""JSON Schemas of request bodies, as ``parsing`` accepts them.
 
-Those of bodies are generated from their models. Added is what models cannot say: ranges that depend on the served
-model, nulls, which equal absent fields, and fields of which only neutral values are accepted. A body that violates its
-schema is refused; constraints between fields, or on the tokens of a prompt, refuse more.
+Generated from the bodies' models. Added is what models cannot say: ranges that depend on the served model, nulls, which
+equal absent fields, and fields of which only neutral values are accepted. A body that violates its schema is refused;
+constraints between fields, or on the tokens of a prompt, refuse more.
 """
 
 from collections.abc import Iterable
