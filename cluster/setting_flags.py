@@ -129,7 +129,7 @@ def instead() -> Mapping[str, str]:
     """Return what holds in place of each flag that other servers have."""
     import yaml  # noqa: PLC0415 (only where a flag is refused)
 
-    found: Mapping[str, str] = yaml.safe_load(Path(__file__).with_name("unknown_flags.yaml").read_text("utf-8"))
+    found: Mapping[str, str] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
     return found
 
 
