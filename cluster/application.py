@@ -34,7 +34,12 @@ _POLL_S = 0.2
 
 
 def bring_up(
-    config: Config, proxies: ProxyLocation, show: Callable[[str], None], *, restart: bool = False, router: str = ROUTER
+    config: Config,
+    proxies: ProxyLocation,
+    show: Callable[[str], None],
+    *,
+    restart: bool = False,
+    router: str = ROUTER,
 ) -> None:
     """Deploy the application, or update the running one, and wait until it serves.
 
@@ -118,10 +123,16 @@ def _machine_text(machine: ProfiledOn) -> str:
 
 def first_steps(config: Config, url: str) -> tuple[str, ...]:
     """The page's address, and a request that can be pasted into a shell."""
-    body = {"model": config.model.public_name, "messages": [{"role": "user", "content": "Name the capital of France."}]}
+    body = {
+        "model": config.model.public_name,
+        "messages": [{"role": "user", "content": "Name the capital of France."}],
+    }
     key = ' -H "Authorization: Bearer $OUTRIDER_API_KEY"' if config.auth.has_keys else ""
     asked = shlex.quote(json.dumps(body, ensure_ascii=False))
-    return (f"Page: {url}/", f"Try: curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' -d {asked}")
+    return (
+        f"Page: {url}/",
+        f"Try: curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' -d {asked}",
+    )
 
 
 def alive_nodes() -> list[dict[str, Any]]:

@@ -37,7 +37,13 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
 
 def read_config(arguments: argparse.Namespace) -> "Config":
     """Load the configuration that the options name. Nothing else reads settings from the environment."""
-    from outrider.config.assigning import Assignment, assign, assignment_of, from_environment, refuse_contradictions
+    from outrider.config.assigning import (
+        Assignment,
+        assign,
+        assignment_of,
+        from_environment,
+        refuse_contradictions,
+    )
     from outrider.config.reading import load_config
 
     given = [assignment_of(each) if isinstance(each, str) else Assignment(*each) for each in arguments.assignments]

@@ -122,7 +122,9 @@ DRAFT_WINDOW = _histogram(
     "draft_window_tokens", "Draft tokens of a round, ordered from a device or found by prompt lookup", _WINDOWS
 )
 LOOKUP_TOKENS = _counter(
-    "looked_up_tokens_total", "Verified draft tokens of n-gram drafts: accepted, rejected", "outcome"
+    "looked_up_tokens_total",
+    "Verified draft tokens of n-gram drafts: accepted, rejected",
+    "outcome",
 )
 JUDGED_TOKENS = _counter("judged_tokens_total", "Mismatches that a decision head judged: passed, rejected", "outcome")
 HEAD_DRIFT = _gauge(

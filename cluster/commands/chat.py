@@ -137,7 +137,10 @@ _LEGEND = {
     TokenOrigin.CORRECTION: "correction",
     TokenOrigin.VERIFIER: "the verifier's own",
 }
-_SENT = (*("model", "temperature", "top_p", "seed", "max_tokens"), *("window", "protocol", "slo_class", "verification"))
+_SENT = (
+    *("model", "temperature", "top_p", "seed", "max_tokens"),
+    *("window", "protocol", "slo_class", "verification"),
+)
 _HELP = "/reset forgets the conversation, /quit or Ctrl-D leaves, Ctrl-C cancels an answer"
 _CONTROLS = {
     code: "�" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
@@ -157,7 +160,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--window", type=int, help="draft tokens per round (default: the service chooses)")
     add("--protocol", help="what crosses the link, such as token_ids or tslt (default: the service chooses)")
     add("--slo-class", help="class whose token speed is promised (default: the service's)")
-    add("--verification", help="semantic, at temperature 0: a decision head may accept mismatches (default: lossless)")
+    add(
+        "--verification",
+        help="semantic, at temperature 0: a decision head may accept mismatches (default: lossless)",
+    )
     add("--system", metavar="TEXT", help="system message")
     add("prompt", nargs="?", metavar="PROMPT", help="ask this and exit (default: a conversation)")
 

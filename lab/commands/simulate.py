@@ -71,7 +71,10 @@ def run_fleet(fleet: ReadFleet, json: Path | None) -> None:
     drafters = sum(group.count for group in scenario.drafters)
     print(f"{scenario.name}: {drafters:,} drafters, {scenario.verifiers:,} verifiers; costs: {fleet.cost_source}")
     began_at_s, cpu_began_at_s = time.monotonic(), time.process_time()
-    with _collected_seldom(), tqdm(total=scenario.duration_s, unit="virtual s", desc="fleet", disable=None) as bar:
+    with (
+        _collected_seldom(),
+        tqdm(total=scenario.duration_s, unit="virtual s", desc="fleet", disable=None) as bar,
+    ):
 
         def progress(now_s: float) -> None:
             bar.update(now_s - bar.n)
@@ -131,7 +134,11 @@ Result = TypeVar("Result")
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = __doc__
     add = parser.add_argument
-    add("file", metavar="SCENARIO", help=f"a YAML file, {', '.join((*SCENARIOS, *FLEETS))}; {_CAPACITY} or {_STOPS}")
+    add(
+        "file",
+        metavar="SCENARIO",
+        help=f"a YAML file, {', '.join((*SCENARIOS, *FLEETS))}; {_CAPACITY} or {_STOPS}",
+    )
     add("--seed", type=natural, default=None, help="overrides the file's (default without a file: 0)")
     add("--workers", type=positive_int, default=1, help="number of processes")
     add_output_options(parser, f"{_CAPACITY} and {_STOPS}: draw capacities, lateness and the queue-compute plane")

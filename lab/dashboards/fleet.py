@@ -9,7 +9,8 @@ _DEVICES = row(
     Panel("Ready", "percentunit", Shape.NUMBER, warn=0.9, alarm=0.5, width=6).showing(
         "Of all drafters of the configuration, those that may be leased.",
         ratio(
-            f"sum({worst(m.DRAFTERS, GROUP, READY, by='group')})", f"sum({worst(m.DRAFTERS, GROUP, by='group, state')})"
+            f"sum({worst(m.DRAFTERS, GROUP, READY, by='group')})",
+            f"sum({worst(m.DRAFTERS, GROUP, by='group, state')})",
         ),
     ),
     Panel("By state", "short", Shape.STACK, width=9).showing(
@@ -17,7 +18,8 @@ _DEVICES = row(
         Query(worst(m.DRAFTERS, GROUP, by="group, state"), "{{group}} {{state}}"),
     ),
     Panel("Leases", "short", Shape.STACK, width=9).showing(
-        "Responses that a drafter of the group drafts for.", Query(worst(m.LEASES, GROUP, by="group"), "{{group}}")
+        "Responses that a drafter of the group drafts for.",
+        Query(worst(m.LEASES, GROUP, by="group"), "{{group}}"),
     ),
 )
 
@@ -28,7 +30,8 @@ _FAULTS = row(
         total(m.DRAFTER_LOSSES, CLUSTER),
     ),
     Panel("Verifiers lost", "short", width=6, to="verifier").showing(
-        "Rounds lost with a verifier, since the coordinators' start.", total(m.VERIFIER_LOSSES, CLUSTER)
+        "Rounds lost with a verifier, since the coordinators' start.",
+        total(m.VERIFIER_LOSSES, CLUSTER),
     ),
     Panel("Responses resumed, connections cut", "short", width=6, to="overview").showing(
         "At another coordinator, after theirs was lost; by the ingress's own listener. Since the ingresses' start.",
@@ -44,17 +47,20 @@ _FAULTS = row(
         total(m.KEYS_REFUSED, CLUSTER),
     ),
     Panel("Age of the keys", "s", warn=330.0, alarm=600.0, width=12).showing(
-        "Since an ingress last found the keys in use in its file, the longest.", worst(m.KEYS_AGE_S, CLUSTER)
+        "Since an ingress last found the keys in use in its file, the longest.",
+        worst(m.KEYS_AGE_S, CLUSTER),
     ),
 )
 
 _USE = row(
     "Use",
     Panel("Rounds with a device", "short", Shape.STACK, to="speculation").showing(
-        "Per second.", Query(rate(m.ROUNDS, CLUSTER, 'protocol!~"none|lookup"', by="protocol"), "{{protocol}}")
+        "Per second.",
+        Query(rate(m.ROUNDS, CLUSTER, 'protocol!~"none|lookup"', by="protocol"), "{{protocol}}"),
     ),
     Panel("Wasted drafting", "short", to="speculation").showing(
-        "Devices' seconds per second spent on tokens that were rejected.", rate(m.WASTED_DRAFT_S, CLUSTER)
+        "Devices' seconds per second spent on tokens that were rejected.",
+        rate(m.WASTED_DRAFT_S, CLUSTER),
     ),
     Panel("Responses per ready drafter", "short").showing(
         "At the group's max_generations none can be leased.",

@@ -23,7 +23,8 @@ _STATE = row(
 _TRAFFIC = row(
     "Traffic",
     Panel("Payload up", "bps", Shape.STACK, width=6).showing(
-        "Drafts, by protocol.", Query(rate(m.PAYLOAD_BITS, CLUSTER, UP, by="protocol"), "{{protocol}}")
+        "Drafts, by protocol.",
+        Query(rate(m.PAYLOAD_BITS, CLUSTER, UP, by="protocol"), "{{protocol}}"),
     ),
     Panel("Payload down", "bps", Shape.STACK, width=6).showing(
         "Orders and verdicts, by protocol.",
@@ -39,7 +40,10 @@ _TRAFFIC = row(
     ),
     Panel("Load of the slowest uplink", "percentunit", warn=0.5, alarm=0.9, width=6).showing(
         "If all payload went over it: an upper bound, exact with one device.",
-        ratio(rate(m.PAYLOAD_BITS, CLUSTER, UP), f"min({series(m.LINK_RATE_BPS, GROUP, UP)})"),
+        ratio(
+            rate(m.PAYLOAD_BITS, CLUSTER, UP),
+            f"min({series(m.LINK_RATE_BPS, GROUP, UP)})",
+        ),
     ),
 )
 
@@ -57,11 +61,17 @@ _WIRE = row(
     Panel("Retransmitted", "percentunit", warn=0.01, alarm=0.05, width=6).showing(
         "Of TCP segments with data: lost on the way. Up is reported by the devices. No value: nothing sent yet.",
         Query(
-            ratio(rate(m.RESENT_SEGMENTS, GROUP, by="group"), rate(m.SENT_SEGMENTS, GROUP, by="group")),
+            ratio(
+                rate(m.RESENT_SEGMENTS, GROUP, by="group"),
+                rate(m.SENT_SEGMENTS, GROUP, by="group"),
+            ),
             "{{group}} down",
         ),
         Query(
-            ratio(rate(m.UP_RESENT_SEGMENTS, GROUP, by="group"), rate(m.UP_SENT_SEGMENTS, GROUP, by="group")),
+            ratio(
+                rate(m.UP_RESENT_SEGMENTS, GROUP, by="group"),
+                rate(m.UP_SENT_SEGMENTS, GROUP, by="group"),
+            ),
             "{{group}} up, reported by devices",
         ),
     ),

@@ -7,10 +7,12 @@ from serve_app import metrics as m
 _NUMBERS = row(
     "Now",
     Panel("Responses running", "short", Shape.NUMBER, width=4, to="verifier").showing(
-        "At all ingresses, including those that wait for a place.", total(m.RUNNING, CLUSTER)
+        "At all ingresses, including those that wait for a place.",
+        total(m.RUNNING, CLUSTER),
     ),
     Panel("Tokens per second", "short", Shape.NUMBER, width=4, to="speculation").showing(
-        "Of all responses together, as sent to clients.", rate(m.GENERATION_TOKENS, CLUSTER)
+        "Of all responses together, as sent to clients.",
+        rate(m.GENERATION_TOKENS, CLUSTER),
     ),
     Panel("First token, 99 of 100", "s", Shape.NUMBER, warn=2.0, alarm=5.0, width=4, to="verifier").showing(
         "From request to first chunk, waiting for admission included. High: see where blocks and responses queue.",
@@ -25,7 +27,8 @@ _NUMBERS = row(
         ratio(rate(m.ACCEPTED_TOKENS, CLUSTER), rate(m.GENERATION_TOKENS, CLUSTER)),
     ),
     Panel("Drafters ready", "short", Shape.NUMBER, width=4, to="fleet").showing(
-        "Devices that may be leased, of all groups.", f"sum({worst(m.DRAFTERS, CLUSTER, READY, by='group')})"
+        "Devices that may be leased, of all groups.",
+        f"sum({worst(m.DRAFTERS, CLUSTER, READY, by='group')})",
     ),
 )
 
@@ -50,13 +53,21 @@ _REQUESTS = row(
 
 _TIMES = row(
     "Times",
-    Panel("First token", "s", width=6).showing("From request to first chunk.", *percentiles(m.TTFT_S, CLUSTER)),
-    Panel("Between tokens", "s", width=6).showing(
-        "The time between two chunks, shared by the tokens of the later one.", *percentiles(m.INTER_TOKEN_S, CLUSTER)
+    Panel("First token", "s", width=6).showing(
+        "From request to first chunk.",
+        *percentiles(m.TTFT_S, CLUSTER),
     ),
-    Panel("Whole responses", "s", width=6).showing("From request to last chunk.", *percentiles(m.E2E_S, CLUSTER)),
+    Panel("Between tokens", "s", width=6).showing(
+        "The time between two chunks, shared by the tokens of the later one.",
+        *percentiles(m.INTER_TOKEN_S, CLUSTER),
+    ),
+    Panel("Whole responses", "s", width=6).showing(
+        "From request to last chunk.",
+        *percentiles(m.E2E_S, CLUSTER),
+    ),
     Panel("Waiting for admission, 95 of 100", "s", width=6, to="verifier").showing(
-        "Of admitted responses.", Query(quantile(0.95, m.ADMISSION_WAIT_S, CLASS, by="slo_class"), "{{slo_class}}")
+        "Of admitted responses.",
+        Query(quantile(0.95, m.ADMISSION_WAIT_S, CLASS, by="slo_class"), "{{slo_class}}"),
     ),
 )
 
@@ -66,7 +77,8 @@ _PROMISES = row(
         "Share kept of the complete responses with a promised speed.",
         Query(
             ratio(
-                rate(m.SLO_RESPONSES, CLASS, 'kept="yes"', by="slo_class"), rate(m.SLO_RESPONSES, CLASS, by="slo_class")
+                rate(m.SLO_RESPONSES, CLASS, 'kept="yes"', by="slo_class"),
+                rate(m.SLO_RESPONSES, CLASS, by="slo_class"),
             ),
             "{{slo_class}}",
         ),
@@ -107,7 +119,10 @@ _PROMISES = row(
         "Responses that completed, by whether the promise was kept.",
         Query(rate(m.ENDED_KEPT, CLASS, by="slo_class, kept"), "{{slo_class}}: {{kept}}"),
     ),
-    Panel("Responses per second", "reqps").showing("Complete ones.", events(m.E2E_S, CLUSTER)),
+    Panel("Responses per second", "reqps").showing(
+        "Complete ones.",
+        events(m.E2E_S, CLUSTER),
+    ),
 )
 
 BOARD = Board(

@@ -15,19 +15,24 @@ _AS_IN_VLLM = row(
         ratio(_ACCEPTED, _DRAFTED),
     ),
     Panel("Accepted length now", "short", Shape.NUMBER, width=6).showing(
-        "Tokens that a round with a draft commits, the verifier's own token included.", f"1 + {_ACCEPTED} / {_DRAFTS}"
+        "Tokens that a round with a draft commits, the verifier's own token included.",
+        f"1 + {_ACCEPTED} / {_DRAFTS}",
     ),
     Panel("Of output from drafts", "percentunit", Shape.NUMBER, width=6).showing(
         "Accepted draft tokens, of all tokens sent to clients.",
         ratio(rate(m.ACCEPTED_TOKENS, CLUSTER), rate(m.GENERATION_TOKENS, CLUSTER)),
     ),
-    Panel("Drafted now", "short", Shape.NUMBER, width=6).showing("Draft tokens verified per second.", _DRAFTED),
+    Panel("Drafted now", "short", Shape.NUMBER, width=6).showing(
+        "Draft tokens verified per second.",
+        _DRAFTED,
+    ),
     Panel("Acceptance", "percentunit").showing(
         "Over time and by protocol; lookup is drafted from the text itself, without a device.",
         Query(ratio(_ACCEPTED, _DRAFTED), "all"),
         Query(
             ratio(
-                rate(m.ACCEPTED_TOKENS, COORDINATOR, by="protocol"), rate(m.DRAFT_TOKENS, COORDINATOR, by="protocol")
+                rate(m.ACCEPTED_TOKENS, COORDINATOR, by="protocol"),
+                rate(m.DRAFT_TOKENS, COORDINATOR, by="protocol"),
             ),
             "{{protocol}}",
         ),
@@ -71,7 +76,8 @@ _CHOICE = row(
         Query(buckets(m.DRAFT_WINDOW, COORDINATOR), "{{le}}"),
     ),
     Panel("Rounds by protocol", "short", Shape.STACK).showing(
-        "Per second; none: without a draft.", Query(rate(m.ROUNDS, COORDINATOR, by="protocol"), "{{protocol}}")
+        "Per second; none: without a draft.",
+        Query(rate(m.ROUNDS, COORDINATOR, by="protocol"), "{{protocol}}"),
     ),
     Panel("Speculation mode in use", "short", Shape.STACK).showing(
         "Coordinators by the mode they use. none and lookup use no devices. No value: windows are fixed.",
@@ -99,14 +105,16 @@ _CHOICE = row(
 _COST = row(
     "Costs",
     Panel("Wasted drafting", "short", width=6, to="fleet").showing(
-        "Devices' seconds per second spent on tokens that were rejected.", rate(m.WASTED_DRAFT_S, COORDINATOR)
+        "Devices' seconds per second spent on tokens that were rejected.",
+        rate(m.WASTED_DRAFT_S, COORDINATOR),
     ),
     Panel("Payload", "bps", Shape.STACK, width=6, to="link").showing(
         "Length of the encoded messages of rounds; up is from devices.",
         Query(rate(m.PAYLOAD_BITS, COORDINATOR, by="protocol, direction"), "{{protocol}} {{direction}}"),
     ),
     Panel("Bits for a token from a draft", "short", width=6, to="link").showing(
-        "Payload both ways for each accepted draft token.", ratio(rate(m.PAYLOAD_BITS, COORDINATOR), _ACCEPTED)
+        "Payload both ways for each accepted draft token.",
+        ratio(rate(m.PAYLOAD_BITS, COORDINATOR), _ACCEPTED),
     ),
     Panel("Wire bits for a token from a draft", "short", width=6, to="link").showing(
         "All IP packets both ways for each accepted token that a device drafted.",

@@ -7,7 +7,8 @@ from serve_app import metrics as m
 _NOW = row(
     "Now",
     Panel("Verifiers up", "short", Shape.NUMBER, width=6).showing(
-        "Those that answer. While one restarts, its responses wait.", total(m.VERIFIER_READY, COORDINATOR)
+        "Those that answer. While one restarts, its responses wait.",
+        total(m.VERIFIER_READY, COORDINATOR),
     ),
     Panel("Busy", "percentunit", Shape.NUMBER, warn=0.9, alarm=0.98, width=6).showing(
         "Share of time, mean over verifiers; idle: nothing to verify.",
@@ -50,7 +51,8 @@ _BATCHES = row(
         ),
     ),
     Panel("Idle", "short").showing(
-        "Seconds per second, of all verifiers together.", rate(m.VERIFIER_IDLE_S, COORDINATOR)
+        "Seconds per second, of all verifiers together.",
+        rate(m.VERIFIER_IDLE_S, COORDINATOR),
     ),
     Panel("Failed passes", "short", to="fleet").showing(
         "Since the coordinators' start. pass: one block fails alone; memory: retried with fewer blocks.",
@@ -76,7 +78,8 @@ _COST_MODEL = row(
         ratio(rate(m.MEASURED_S, COORDINATOR), rate(m.PREDICTED_S, COORDINATOR)),
     ),
     Panel("Error of a step", "percentunit", warn=0.3, alarm=1.0).showing(
-        "|predicted - measured| / measured.", *percentiles(m.COST_ERROR, COORDINATOR, of=(0.5, 0.9))
+        "|predicted - measured| / measured.",
+        *percentiles(m.COST_ERROR, COORDINATOR, of=(0.5, 0.9)),
     ),
 )
 
@@ -88,7 +91,10 @@ _MEMORY = row(
     ),
     Panel("Prompt tokens in cache", "percentunit", to="overview").showing(
         "Share of prompt tokens with resident KV.",
-        ratio(rate(m.CACHED_TOKENS, CLUSTER), rate(m.PROMPT_TOKENS, CLUSTER)),
+        ratio(
+            rate(m.CACHED_TOKENS, CLUSTER),
+            rate(m.PROMPT_TOKENS, CLUSTER),
+        ),
     ),
     Panel("Evictions", "short").showing(
         "Per second. With a deadline: the response has a promised speed.",
@@ -96,14 +102,16 @@ _MEMORY = row(
         Query(rate(m.KV_EVICTED_BLOCKS, COORDINATOR), "blocks"),
     ),
     Panel("Computed again", "short").showing(
-        "Positions per second recomputed after eviction.", rate(m.KV_RECOMPUTED_TOKENS, COORDINATOR)
+        "Positions per second recomputed after eviction.",
+        rate(m.KV_RECOMPUTED_TOKENS, COORDINATOR),
     ),
     Panel("Swapped", "short").showing(
         "Blocks per second to host memory and back.",
         Query(rate(m.KV_SWAPPED_BLOCKS, COORDINATOR, by="direction"), "{{direction}}"),
     ),
     Panel("Host memory for KV", "short", Shape.STACK).showing(
-        "Blocks; none without verifiers.swap_mib.", Query(total(m.KV_HOST_BLOCKS, COORDINATOR, by="state"), "{{state}}")
+        "Blocks; none without verifiers.swap_mib.",
+        Query(total(m.KV_HOST_BLOCKS, COORDINATOR, by="state"), "{{state}}"),
     ),
 )
 

@@ -3,7 +3,12 @@
 from cluster.reports.tables import show_table
 from lab.reports.columns import percent
 from lab.simulation.experiment import CapacityFigures, Case, Measure
-from lab.simulation.published import CAPACITY_32B, GOODPUT_TOKENS_PER_S, SPEEDS_TOKENS_PER_S, VIOLATION_RATES
+from lab.simulation.published import (
+    CAPACITY_32B,
+    GOODPUT_TOKENS_PER_S,
+    SPEEDS_TOKENS_PER_S,
+    VIOLATION_RATES,
+)
 from lab.simulation.settings import PRODUCT, Settings, Variant
 
 

@@ -15,7 +15,15 @@ ReloadableFields = Mapping[str, Mapping[str, Any]]  # values by section and fiel
 
 RELOADABLE: Mapping[str, tuple[str, ...]] = {
     "model": ("override_generation_config",),
-    "speculation": ("policy", "protocols", "modes", "k_max", "window", "lookup_window", "drafts_ahead"),
+    "speculation": (
+        "policy",
+        "protocols",
+        "modes",
+        "k_max",
+        "window",
+        "lookup_window",
+        "drafts_ahead",
+    ),
     "slo": ("classes", "default", "objectives"),
     "scheduling": ("first_token_s",),
     "admission": ("enabled", "max_load", "max_wait_s", "best_effort_max_wait_s"),
@@ -32,7 +40,10 @@ RELOADABLE: Mapping[str, tuple[str, ...]] = {
     "http": ("keep_alive_s", "cors_origins", "allowed_hosts", "trusted_proxies", "strict_fields"),
     "tracing": ("sample_ratio",),
 }
-COUNTS: Mapping[str, tuple[str, ...]] = {"verifiers": ("count", "autoscaling"), "ingress": ("count", "autoscaling")}
+COUNTS: Mapping[str, tuple[str, ...]] = {
+    "verifiers": ("count", "autoscaling"),
+    "ingress": ("count", "autoscaling"),
+}
 
 
 def reloadable_of(config: Config) -> dict[str, dict[str, Any]]:

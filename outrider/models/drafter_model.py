@@ -42,7 +42,10 @@ def drafter_config(target: PretrainedConfig, source_layers: tuple[int, ...]) -> 
 
 
 def build_drafter(
-    config: PretrainedConfig, weights: DrafterWeights, embedding: torch.Tensor, head: torch.Tensor | None
+    config: PretrainedConfig,
+    weights: DrafterWeights,
+    embedding: torch.Tensor,
+    head: torch.Tensor | None,
 ) -> PreTrainedModel:
     """Build a causal LM in the embedding's dtype and on its device, in eval mode and without gradients.
 

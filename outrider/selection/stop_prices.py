@@ -112,5 +112,11 @@ def order_price(situation: RoundSituation, chosen: Estimate) -> DraftPrice | Non
         link_s = (whole - one) / plan.window * up_s(drafter.csi, 1.0)
     load = verifier.steady or VerifierLoad(verifier.queue_s, verifier.batch_blocks, 0.0, verifier.fixed_s)
     cached_tokens = max(situation.position - 1, 0)
-    exact = draft_price(verifier.cost_model, load, lately, cached_tokens, MarginalDraftCost(drafter.step_s, link_s))
+    exact = draft_price(
+        verifier.cost_model,
+        load,
+        lately,
+        cached_tokens,
+        MarginalDraftCost(drafter.step_s, link_s),
+    )
     return DraftPrice.at_levels(*exact.levels)

@@ -41,7 +41,12 @@ def main(argv: Sequence[str]) -> None:
 
 def _service(args: argparse.Namespace) -> list[Sample]:
     load = Load(
-        tuple(args.clients), args.requests, args.tokens, args.turns, temperature=args.temperature, shares=args.mix
+        tuple(args.clients),
+        args.requests,
+        args.tokens,
+        args.turns,
+        temperature=args.temperature,
+        shares=args.mix,
     )
     options = ServingOptions(
         target=args.target,

@@ -52,7 +52,8 @@ def load_pair(target: str, drafter: str) -> Pair:
     """Load both models in float32 on the CPU, by registry name or path; they run in one thread."""
     torch.set_num_threads(1)
     return Pair(
-        load_target(target, dtype="float32", device="cpu"), load_drafter(drafter, target, dtype="float32", device="cpu")
+        load_target(target, dtype="float32", device="cpu"),
+        load_drafter(drafter, target, dtype="float32", device="cpu"),
     )
 
 

@@ -118,7 +118,10 @@ class PlainModel(PagedModel):
 
 
 EXACT = "torch"
-INEXACT: Mapping[str, Make] = {"any rows": any_rows, "plain": PlainModel}
+INEXACT: Mapping[str, Make] = {
+    "any rows": any_rows,
+    "plain": PlainModel,
+}
 
 
 def weight_bytes(model: PreTrainedModel) -> int:

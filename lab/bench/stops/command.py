@@ -119,7 +119,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--arms", nargs="*", default=[], metavar="NAME", help="some of them, as the table calls them (default: all)")
     add("--skip-layers", type=natural, nargs="*", default=[], metavar="N", help="draft with the target without these")
     chains = [name for name, protocol in PROTOCOLS.items() if protocol.chains and not protocol.trees]
-    add("--protocol", choices=chains, default="dssd", help="of chains: trees are drafted whole (default: %(default)s)")
+    add(
+        "--protocol",
+        choices=chains,
+        default="dssd",
+        help="of chains: trees are drafted whole (default: %(default)s)",
+    )
     add("--temperature", type=not_negative, default=0.0, help="of all requests (default: %(default)s)")
     add("--tokens", type=positive_int, default=100, help="of a response, at most (default: %(default)s)")
     add("--responses", type=positive_int, default=2, help="of each client (default: %(default)s)")

@@ -117,7 +117,11 @@ class PagedModel:
         wanted = rows()
         try:
             output = self._model(
-                input_ids=packed(), position_ids=positions(), use_cache=False, logits_to_keep=wanted, paged=batch
+                input_ids=packed(),
+                position_ids=positions(),
+                use_cache=False,
+                logits_to_keep=wanted,
+                paged=batch,
             )
         finally:
             if hook is not None:

@@ -58,7 +58,10 @@ def save_checkpoint(
 
 
 def load_checkpoint(
-    file: Path, fingerprint: dict[str, str], parameters: dict[str, torch.nn.Parameter], optimizer: torch.optim.Optimizer
+    file: Path,
+    fingerprint: dict[str, str],
+    parameters: dict[str, torch.nn.Parameter],
+    optimizer: torch.optim.Optimizer,
 ) -> tuple[int, float]:
     """Load a checkpoint, if there is one; return the steps done and the loss of the last one.
 

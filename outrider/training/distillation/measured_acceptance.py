@@ -46,7 +46,11 @@ def evaluate_acceptance(target: LoadedModel, drafter: PreTrainedModel, traces: S
         rows = [gumbel_noise(seed, position, Purpose.TARGET_TOKEN, target.vocab_size) for position in positions]
         noise = torch.from_numpy(np.stack(rows))
         same_draw.append(((theirs + noise).argmax(-1) == (ours + noise).argmax(-1)).float())
-    return AcceptanceReport(greedy=_mean(same_argmax), overlap=_mean(overlaps), shared_noise=_mean(same_draw))
+    return AcceptanceReport(
+        greedy=_mean(same_argmax),
+        overlap=_mean(overlaps),
+        shared_noise=_mean(same_draw),
+    )
 
 
 def _logits(model: PreTrainedModel, trace: Trace, vocab_size: int) -> torch.Tensor:

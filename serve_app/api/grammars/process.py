@@ -27,7 +27,12 @@ class Lost(Enum):
     GONE = "the process had ended, or was killed from outside"
 
 
-_BY_STATUS = {-signal.SIGPROF: Lost.DEADLINE, -signal.SIGKILL: Lost.GONE, -signal.SIGTERM: Lost.GONE, 0: Lost.GONE}
+_BY_STATUS = {
+    -signal.SIGPROF: Lost.DEADLINE,
+    -signal.SIGKILL: Lost.GONE,
+    -signal.SIGTERM: Lost.GONE,
+    0: Lost.GONE,
+}
 
 
 class ValidatorProcess:

@@ -42,7 +42,9 @@ class HttpConnections:
     most_by_address = 64
 
     def __init__(
-        self, limits: Callable[[], ConnectionLimits] = ConnectionLimits, cut: Callable[[str], None] = lambda _: None
+        self,
+        limits: Callable[[], ConnectionLimits] = ConnectionLimits,
+        cut: Callable[[str], None] = lambda _: None,
     ) -> None:
         """``limits`` is called each time; ``cut`` gets the reason of each forced end: reader, head, body or full."""
         self._limits, self.note_cut = limits, cut

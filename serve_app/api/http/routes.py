@@ -191,7 +191,12 @@ def _may_read(service: Service, request: Request) -> bool:
 
 
 async def _respond(
-    service: Service, table: TokenTable, threads: RequestThreads, turns: LoopTurns, form: ApiForm, request: Request
+    service: Service,
+    table: TokenTable,
+    threads: RequestThreads,
+    turns: LoopTurns,
+    form: ApiForm,
+    request: Request,
 ) -> Response:
     """Read and check a request; the returned response makes the generations when it is sent."""
     tenant, record = tenant_of(service.gate, request.headers), request.state.record

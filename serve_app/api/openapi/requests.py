@@ -175,7 +175,9 @@ class _AsWritten(GenerateJsonSchema):
     """Generator in which every dataclass field is required, as it is always written; names get no titles."""
 
     def field_is_required(
-        self, field: core_schema.ModelField | core_schema.DataclassField | core_schema.TypedDictField, total: bool
+        self,
+        field: core_schema.ModelField | core_schema.DataclassField | core_schema.TypedDictField,
+        total: bool,
     ) -> bool:
         return field["type"] == "dataclass-field" or super().field_is_required(field, total)
 

@@ -15,7 +15,12 @@ from lab.bench.clients.asking.person import Person
 
 
 def _client(asked: Asked, **more: Any) -> Any:
-    given: dict[str, Any] = {"base_url": asked.url, "api_key": asked.key or "none", "max_retries": 0, "timeout": 300}
+    given: dict[str, Any] = {
+        "base_url": asked.url,
+        "api_key": asked.key or "none",
+        "max_retries": 0,
+        "timeout": 300,
+    }
     return openai.OpenAI(**(given | more))
 
 

@@ -7,7 +7,14 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from agents import Agent, ModelSettings, OpenAIResponsesModel, Runner, function_tool, set_tracing_disabled
+from agents import (
+    Agent,
+    ModelSettings,
+    OpenAIResponsesModel,
+    Runner,
+    function_tool,
+    set_tracing_disabled,
+)
 from openai import AsyncOpenAI
 from pydantic import BaseModel, ConfigDict, Field
 
