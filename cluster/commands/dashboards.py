@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> None:
     for file in write(out, places):
         print(file)
     if arguments.start:
-        from cluster.monitoring.files import run_until_interrupted
+        from cluster.monitoring.running import run_until_interrupted
 
         run_until_interrupted(out, places)
 

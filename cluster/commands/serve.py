@@ -6,7 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cluster.options import add_config_options, check_files, read_config
-from cluster.setting_flags import add_holding_flags, add_http_flags, add_model_flags, refuse_unknown, with_model
+from cluster.setting_flags import add_holding_flags, add_http_flags, add_model_flags, with_model
+from cluster.unknown_flags import refuse_unknown
 
 if TYPE_CHECKING:
     from outrider.config.schema import Config

@@ -10,7 +10,8 @@ from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 from lab.reports.plots import COLOURS, describe, figure, save
 from outrider.contracts.cost import LinearCostModel
-from outrider.costs.fitting import BatchKind, BatchSample, FitKind, FittedModel, Floats, medians_of, works_of
+from outrider.costs.fit_figures import BatchKind, BatchSample, Floats, medians_of, works_of
+from outrider.costs.fitting import FitKind, FittedModel
 
 _BAND = 0.1
 _COLOUR_OF = dict(zip(BatchKind, COLOURS, strict=False))

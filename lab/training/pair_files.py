@@ -15,7 +15,7 @@ from outrider.drafting.features import FEATURE_NAMES
 from outrider.drafting.perceptron import Perceptron
 from outrider.models.head_file import STANDARDS, HeadInfo
 from outrider.models.pair_file import FORMAT, PairInfo
-from outrider.models.predictors import PredictorInfo
+from outrider.models.predictor_file import PredictorInfo
 from outrider.verification.decision_head import HeadWeights
 
 Arrays = Mapping[str, npt.NDArray[Any]]

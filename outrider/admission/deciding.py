@@ -6,11 +6,12 @@ from math import inf
 
 from outrider.admission.account_places import PATIENCE_S, by_priority, last_in_queue
 from outrider.admission.decisions import AdmissionRefused, Admitted, Decisions, ScarceResource, Shortage
+from outrider.admission.fairness import Fairness
 from outrider.admission.response_load import VerifierNow
 from outrider.admission.responses import TrackedResponse
 from outrider.admission.room import Bounds, Needs, best_effort_shortage, promised_shortage, sums_of
 from outrider.admission.rules import AdmissionRules
-from outrider.admission.state import AdmissionState, Fairness
+from outrider.admission.state import AdmissionState
 from outrider.contracts.requests import GenerationId
 
 _PASSED_SHARE = 0.5  # of a response's wait: until then others may pass it

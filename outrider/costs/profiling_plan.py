@@ -18,7 +18,7 @@ import numpy as np
 
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.errors import ParameterError
-from outrider.costs.fitting import BatchKind
+from outrider.costs.fit_figures import BatchKind
 
 SMALLEST_LARGEST_TOKENS = 64
 _PATTERNS = ((1.0,), (0.5, 0.5), (0.25, 0.25, 0.25, 0.25), (0.5, 0.25, 0.125, 0.125), (0.7, 0.2, 0.1))

@@ -74,7 +74,7 @@ def embedded_head_path() -> Path:
 
 
 def embedded_predictor_paths() -> list[Path]:
-    """Return the paths of this pair's shipped predictors of acceptance, one per rule (see ``predictors``)."""
+    """Return the paths of this pair's shipped predictors of acceptance, one per rule (see ``predictor_file``)."""
     return sorted(embedded_drafter_path().parent.glob("smollm2-135m-predictor-*.safetensors"))
 
 

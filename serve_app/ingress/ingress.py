@@ -34,7 +34,7 @@ from outrider.contracts.errors import BusyError, FleetUnavailableError, Generati
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.events import event, write_events
 from serve_app import metrics
-from serve_app.api.gateways.probes import engine_page, fullest
+from serve_app.api.gateways.engine_metrics import engine_page, fullest
 from serve_app.api.grammars.pool import GrammarPool
 from serve_app.api.http.connections import ConnectionLimits, HttpConnections
 from serve_app.api.http.listener import Address, listen

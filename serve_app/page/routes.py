@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
@@ -15,42 +14,9 @@ from serve_app.api.http_errors import UnknownPathError
 from serve_app.api.service import Service
 from serve_app.api.shared import Shared
 from serve_app.api.tagged_page import TaggedPage
+from serve_app.page.files import INDEX, read_assets
 from serve_app.page.history import History
 from serve_app.service_answers import Status
-
-_ASSETS = Path(__file__).parent / "assets"
-_TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".txt": "text/plain; charset=utf-8",
-}
-# Only our own files, no inline script or style, no embedding in frames, and no text that becomes markup or script.
-_POLICY = "; ".join((
-    "default-src 'none'",
-    *(f"{kind}-src 'self'" for kind in ("script", "style", "img", "connect")),
-    *(f"{what} 'none'" for what in ("base-uri", "form-action", "frame-ancestors")),
-    "require-trusted-types-for 'script'",
-    "trusted-types 'none'",
-))  # fmt: skip
-HEADERS = {
-    "content-security-policy": _POLICY,
-    "cross-origin-opener-policy": "same-origin",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-}
-INDEX = "index.html"
-
-
-def read_assets() -> Mapping[str, TaggedPage]:
-    """Return all assets by their path below ``assets/``; files of other types are left out."""
-    files = (file for file in sorted(_ASSETS.rglob("*")) if file.suffix in _TYPES)
-    return {
-        file.relative_to(_ASSETS).as_posix(): TaggedPage(file.read_bytes(), _TYPES[file.suffix], HEADERS)
-        for file in files
-    }
-
 
 _READ = ["GET", "HEAD"]
 _STATUS = TypeAdapter(FleetStatus)

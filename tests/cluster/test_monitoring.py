@@ -13,9 +13,11 @@ import pytest
 import ray
 from rich.console import Console
 
-from cluster.commands.top import poll, view
+from cluster.commands.top import poll
 from cluster.local import announce_metrics
-from cluster.monitoring.files import CLUSTER_NAME, FOLDER, MonitoringTargets, prometheus_over, write
+from cluster.monitoring.files import CLUSTER_NAME, FOLDER, MonitoringTargets, write
+from cluster.monitoring.running import prometheus_over
+from cluster.top_view import view
 from lab.dashboards.alerts import ALERTS
 from lab.dashboards.drawn import as_dict
 from serve_app import metrics as m

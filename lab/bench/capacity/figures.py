@@ -18,7 +18,8 @@ from lab.reports.columns import Columns, decimals, percent, show_columns
 from lab.simulation.results import ClassResults, DeviceAccount, DeviceResults, RunResults, by_class, promised
 from lab.simulation.run import percentiles
 from outrider.contracts.cost import CostModel, LinearCostModel
-from outrider.costs.fitting import BatchKind, BatchSample, fit_offsets
+from outrider.costs.fit_figures import BatchKind, BatchSample
+from outrider.costs.fitting import fit_offsets
 from outrider.scheduling.attribution import ViolationCause
 
 STRETCH_S = 5.0  # minimum; a cell is cut into equal periods

@@ -15,7 +15,8 @@ from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import OpenGeneration
-from outrider.costs.batch_runs import GenerationDriver, UniquePrompts
+from outrider.costs.batch_runs import UniquePrompts
+from outrider.costs.driver import GenerationDriver
 from outrider.engines.drafter.engine import TorchDrafter
 from outrider.engines.limits import EngineLimits
 from outrider.engines.torch.model import kv_bytes_per_token

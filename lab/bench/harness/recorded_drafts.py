@@ -24,7 +24,7 @@ from outrider.contracts.drafting import Draft, DrafterEngine, DraftPlan, DraftRe
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.verifying import OpenGeneration, VerifierEngine
-from outrider.costs.batch_runs import GREEDY, GenerationDriver
+from outrider.costs.driver import GREEDY, GenerationDriver
 from outrider.drafting.stopping import Stops, StopSetting
 from outrider.engines.drafter.engine import TorchDrafter
 from outrider.engines.limits import EngineLimits

@@ -25,7 +25,8 @@ from lab.bench.harness.timing import plain_step, seconds_of
 from lab.bench.passes.run import BUFFER_MIB, PassPlan, figures, measured, show_passes
 from lab.bench.passes.shapes import PassShape
 from outrider.contracts.requests import SamplingParams
-from outrider.costs.batch_runs import GenerationDriver, UniquePrompts
+from outrider.costs.batch_runs import UniquePrompts
+from outrider.costs.driver import GenerationDriver
 from outrider.engines.limits import EngineLimits
 from outrider.engines.torch.kind import cpu_dtype
 from outrider.engines.torch.verifier import TorchVerifier

@@ -29,7 +29,8 @@ from lab.training.predictor.quality import (
     replay,
 )
 from outrider.drafting.features import FEATURE_NAMES
-from outrider.models.predictors import PredictorInfo, shipped_predictors
+from outrider.models.predictor_file import PredictorInfo
+from outrider.models.predictors import shipped_predictors
 
 _WARM_CALLS = 20
 SHIPPED = "shipped"  # the package's own predictor, compared on logged rounds; it was trained on others

@@ -1,6 +1,6 @@
 """Decide each block of a batch from the target's logits rows, under every acceptance rule, for chains and trees."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 
@@ -12,6 +12,7 @@ from outrider.contracts.exchanged import FloatRow
 from outrider.contracts.requests import TokenLogprobs
 from outrider.contracts.tree import node_paths
 from outrider.contracts.verifying import AcceptanceRule
+from outrider.engines.verifier.pass_rows import PassRows
 from outrider.engines.verifier.two_steps import PendingSemanticRound, decide_open, wants_hidden
 from outrider.engines.verifier.work import Work, score_rows
 from outrider.sampling.choosing import choose_tokens, launch_choices, target_probs
@@ -24,59 +25,6 @@ from outrider.verification.ratio_at_once import Drawing, launch_ratio
 from outrider.verification.ratio_block import rows_of
 from outrider.verification.semantic import MismatchJudge, mismatches, semantic_decision
 from outrider.verification.speculative import verify_ratio
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PassRows:
-    """Rows computed by a pass.
-
-    A row is *sound* if its maximum is finite: it then has no NaN, no +inf, and at least one token that can be chosen.
-    Soundness is of the model's raw row, as bias, grammars and withheld tokens set logits to -inf legitimately. NaN
-    results from an overflow of float16, for example: an argmax would take it, and a draw would find no token.
-    """
-
-    works: Sequence[Work]  # the blocks of the pass
-    logits: Tensor  # ``[R, vocab]`` raw, rows of ``works`` one after another
-    hidden: Tensor | None  # ``[R, d]``; None only if no complete block wants hidden states
-
-    def launch_unsound(self, readback: Readback) -> Callable[[], frozenset[int]]:
-        """Ask for the indices of ``works`` with an unsound row, or an unsound hidden state that the block wants.
-
-        Costs one read of the rows (20 to 35 us for 49,152 logits on a CPU), and no device synchronisation of its own.
-        """
-        logits = readback.add(self.logits.amax(dim=-1).isfinite())
-        hidden = None if self.hidden is None else readback.add(self.hidden.isfinite().all(dim=-1))
-
-        def unsound() -> frozenset[int]:
-            sound = logits()
-            if sound.all() and (hidden is None or hidden().all()):  # most passes
-                return frozenset()
-            return frozenset(
-                place
-                for place, (work, rows) in enumerate(zip(self.works, self._spans(), strict=True))
-                if not sound[rows].all() or not (hidden is None or self._sound_states(work, hidden()[rows]))
-            )
-
-        return unsound
-
-    def without(self, places: Collection[int]) -> "PassRows":
-        """Return the rows without those of the blocks at these indices of ``works``."""
-        kept = [place for place in range(len(self.works)) if place not in places]
-        spans = self._spans()
-        rows = np.concatenate([np.arange(0), *(np.arange(spans[place].start, spans[place].stop) for place in kept)])
-        at = index_tensor(rows.tolist(), self.logits.device)
-        hidden = None if self.hidden is None else self.hidden[at]
-        return PassRows([self.works[place] for place in kept], self.logits[at], hidden)
-
-    def _spans(self) -> list[slice]:
-        ends = list(accumulate(work.logit_rows for work in self.works))
-        return [slice(end - work.logit_rows, end) for work, end in zip(self.works, ends, strict=True)]
-
-    @staticmethod
-    def _sound_states(work: Work, sound: "np.typing.NDArray[np.bool_]") -> bool:
-        own = work.own_rows if wants_hidden(work.block) else 0
-        return bool(sound[len(sound) - own :].all())
-
 
 _States = list[FloatRow | None]
 

@@ -8,7 +8,7 @@ from outrider.engines.forward_model import BranchModel, ClearingModel, MaskedMod
 from outrider.engines.kv.host_cache import HostCopy
 from outrider.engines.kv.store import KvStore
 from outrider.engines.segments import Move, Segment
-from outrider.engines.verifier.decision import PassRows
+from outrider.engines.verifier.pass_rows import PassRows
 from outrider.engines.verifier.two_steps import wants_hidden
 from outrider.engines.verifier.work import Work, rows_in_order
 from outrider.sampling.device_tensors import index_tensor

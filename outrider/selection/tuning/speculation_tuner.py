@@ -20,7 +20,8 @@ from outrider.selection.tuning.epoch_samples import ActiveInterval, EpochThrough
 from outrider.selection.tuning.evidence import TunerEvidence
 from outrider.selection.tuning.report import TunerReport, at_load
 from outrider.selection.tuning.rewards import Rewards
-from outrider.selection.tuning.trial_budget import ComparedMode, TrialBudget, TrialChoice
+from outrider.selection.tuning.trial_budget import TrialBudget
+from outrider.selection.tuning.trial_choice import ComparedMode, TrialChoice
 
 _TICK_S = 0.25  # shortest time between two decisions
 _EPOCH_S = 0.75  # shortest epoch

@@ -3,7 +3,7 @@
 import secrets
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -34,18 +34,19 @@ from serve_app.api.gateways.probes import probes
 from serve_app.api.http.body import json_body
 from serve_app.api.http.bounded import Bounded
 from serve_app.api.http.cached_pages import CachedPages
+from serve_app.api.http.cors import allow_cors
 from serve_app.api.http.described import docs_routes
 from serve_app.api.http.edge import Edge, error_response
-from serve_app.api.http.hosts import Hosts, allow_cors
+from serve_app.api.http.hosts import Hosts
 from serve_app.api.http.response import GenerationResponse
 from serve_app.api.http.tokenizing import tokenizing
 from serve_app.api.http.turns import LoopTurns, RequestThreads
+from serve_app.api.http.unknown import unknown_path
 from serve_app.api.http_errors import (
     KeyRefusedError,
     MethodError,
     OverQuotaError,
     UnknownModelError,
-    UnknownPathError,
     answer_for,
 )
 from serve_app.api.messages.models import VERSION_HEADER, model_info, model_info_list
@@ -66,29 +67,6 @@ from serve_app.api.service import Pass, RequestLimits, Service
 from serve_app.api.tracing import RequestTraces, carried
 from serve_app.api.tracing import asked as traced
 from serve_app.service_answers import Health, ModelList, Version
-
-_CHATS = "use POST /v1/chat/completions"
-_NOT_YET: Mapping[str, str] = {  # by path prefix
-    "/v1/responses": "responses are not kept; send the whole input to POST /v1/responses",
-    "/v1/messages/batches": "batches are not kept; use POST /v1/messages for each request",
-    "/v1/complete": f"the Text Completions API is not supported; {_CHATS}",
-    "/v1/conversations": f"conversations are not kept; {_CHATS} with all messages so far",
-    "/v1/assistants": f"the Assistants API is not supported; {_CHATS}",
-    "/v1/threads": f"the Assistants API is not supported; {_CHATS}",
-    "/v1/embeddings": "this service generates text only; it has no embeddings",
-    "/v1/images": "this service generates text only",
-    "/v1/audio": "this service generates text only",
-    "/v1/files": "files are not kept; send everything the model is to read in the prompt",
-    "/v1/batches": f"batches are not kept; {_CHATS} for each request, with best effort as outrider.slo_class",
-    "/tokenizer_info": "use POST /tokenize",
-}
-_OTHERWISE = "GET /openapi.json lists them all, GET /docs in a browser; answers are made by POST /v1/chat/completions"
-
-
-def unknown_path(method: str, path: str) -> UnknownPathError:
-    advice = next((_NOT_YET[start] for start in _NOT_YET if path == start or path.startswith(f"{start}/")), _OTHERWISE)
-    return UnknownPathError(f"needs a URL of this API, found {method} {path:.200}; {advice}")
-
 
 API_FORMS: Sequence[ApiForm] = (CHATS, COMPLETIONS, RESPONSES, MESSAGES)
 _READ = ["GET", "HEAD"]

@@ -18,7 +18,8 @@ from serve_app.api.openai.promises import (
     OBJECTIVE_HEADER,
     TOKEN_HEADER,
 )
-from serve_app.api.openapi.requests import REF, Schema, answer_schemas, request_schemas
+from serve_app.api.openapi.answers import answer_schemas
+from serve_app.api.openapi.requests import REF, Schema, request_schemas
 from serve_app.api.responses.answers import RESPONSE_EVENTS
 from serve_app.api.service import RequestLimits
 

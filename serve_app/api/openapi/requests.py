@@ -6,18 +6,14 @@ constraints between fields, or on the tokens of a prompt, refuse more.
 """
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, TypeAdapter
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
-from pydantic_core import core_schema
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 
 from outrider.contracts.requests import MAX_LOOKUP_TOKENS, SAMPLING_RANGES
-from serve_app.answers import ChatCompletion, ChatCompletionChunk, Completion, CompletionChunk, ErrorBody
-from serve_app.api.messages.answers import MESSAGE_EVENTS, MessageAnswer, TokenCount
 from serve_app.api.messages.bodies import MESSAGES_BODIES, CountTokensBody, MessagesBody
 from serve_app.api.messages.fields import MESSAGES_NOT_YET
-from serve_app.api.messages.models import ModelInfo, ModelInfoList
 from serve_app.api.openai.bodies import (
     MAX_LOGIT_BIAS,
     MAX_TOP_LOGPROBS,
@@ -30,7 +26,6 @@ from serve_app.api.openai.bodies import (
 )
 from serve_app.api.openai.tokenizing import DetokenizeBody, TokenizeChatBody, TokenizeTextBody
 from serve_app.api.openai.unsupported import NOT_YET, NotYet
-from serve_app.api.responses.answers import RESPONSE_EVENTS, ModelResponse
 from serve_app.api.responses.bodies import (
     RESPONSES_NOT_YET,
     InputItem,
@@ -41,7 +36,6 @@ from serve_app.api.responses.bodies import (
     TextOptions,
 )
 from serve_app.api.service import RequestLimits
-from serve_app.service_answers import Detokenized, Health, Load, Model, ModelList, Ready, Status, Tokenized, Version
 
 Schema = dict[str, Any]
 _OF_RESPONSES: tuple[type[BaseModel], ...] = (
@@ -158,43 +152,3 @@ def _distinct(values: Iterable[object]) -> list[object]:
         if not any(value == other and isinstance(value, bool) == isinstance(other, bool) for other in kept):
             kept.append(value)
     return kept
-
-
-_Kind = tuple[str, Literal["serialization"], TypeAdapter[Any]]
-ANSWERS: tuple[type[Any], ...] = (
-    ModelResponse,
-    *RESPONSE_EVENTS,
-    *(ErrorBody, ChatCompletion, ChatCompletionChunk, Completion, CompletionChunk, Model, ModelList),
-    *(Tokenized, Detokenized, Version, Health, Load, Ready, Status),
-    *(MessageAnswer, TokenCount, ModelInfo, ModelInfoList),
-    *MESSAGE_EVENTS,
-)
-
-
-class _AsWritten(GenerateJsonSchema):
-    """Generator in which every dataclass field is required, as it is always written; names get no titles."""
-
-    def field_is_required(
-        self,
-        field: core_schema.ModelField | core_schema.DataclassField | core_schema.TypedDictField,
-        total: bool,
-    ) -> bool:
-        return field["type"] == "dataclass-field" or super().field_is_required(field, total)
-
-    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        return self.generate_inner(schema["schema"])
-
-    def field_title_should_be_set(self, schema: object) -> bool:  # noqa: ARG002 (interface)
-        return False
-
-
-def answer_schemas() -> dict[str, Schema]:
-    """Return schemas by name; references are to a document's components."""
-    kinds: list[_Kind] = [(kind.__name__, "serialization", TypeAdapter(kind)) for kind in ANSWERS]
-    _, whole = TypeAdapter.json_schemas(kinds, ref_template=f"{REF}{{model}}", schema_generator=_AsWritten)
-    schemas: dict[str, Schema] = whole["$defs"]
-    for schema in schemas.values():
-        schema.pop("title", None)
-        if schema.get("additionalProperties") is False:  # holds for whoever reads a configuration file, not for clients
-            del schema["additionalProperties"]
-    return schemas

@@ -22,7 +22,8 @@ from outrider.contracts.cost import DEFAULT_COST_MODEL
 from outrider.contracts.errors import OtherTargetError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.contracts.verifying import KvUsage
-from outrider.costs.estimator import PROFILED_MACHINE, OnlineEstimator
+from outrider.costs.estimator import OnlineEstimator
+from outrider.costs.prior import PROFILED_MACHINE
 from outrider.costs.profiles import CostProfile, ProfiledOn, matches
 from outrider.events import event
 from outrider.lookup.store import EarlierTexts

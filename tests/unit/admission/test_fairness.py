@@ -1,6 +1,6 @@
 """Which classes are behind, by refusals and by the time that they were given."""
 
-from outrider.admission.state import Fairness
+from outrider.admission.fairness import Fairness
 
 
 def decided(*classes: tuple[str, float, int, int]) -> Fairness:

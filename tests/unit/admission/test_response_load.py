@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.admission.pricing import Histories, ResponseMean, ShareCorrections
+from outrider.admission.history import Histories, ResponseMean
+from outrider.admission.pricing import ShareCorrections
 from outrider.admission.response_load import VerifierNow, recomputing_load, response_load, useful_share
 from outrider.admission.rounds import MeasuredRounds, RoundShape
 from outrider.admission.rules import AdmissionRules

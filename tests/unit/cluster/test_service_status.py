@@ -5,7 +5,7 @@ import pytest
 
 from actors.coordinator.activity import activity_between
 from actors.messages import CoordinatorReport
-from cluster.commands.top import StatusError, parse_status
+from cluster.service_status import StatusError, parse_status
 
 BUSY = CoordinatorReport(
     id="a",

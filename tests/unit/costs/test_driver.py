@@ -1,7 +1,8 @@
 import pytest
 
 from outrider.contracts.requests import SamplingParams
-from outrider.costs.batch_runs import GREEDY, GenerationDriver, RoundFailedError, UniquePrompts
+from outrider.costs.batch_runs import UniquePrompts
+from outrider.costs.driver import GREEDY, GenerationDriver, RoundFailedError
 from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_verifier
 from tests.unit.engines.reference import tiny_alone
 

@@ -11,7 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from outrider.contracts.cost import DEFAULT_COST_MODEL, LinearCostModel, VerifyCost
-from outrider.costs.estimator import PROFILED_MACHINE, UNKNOWN_MACHINE, OnlineEstimator
+from outrider.costs.estimator import OnlineEstimator
+from outrider.costs.prior import PROFILED_MACHINE, UNKNOWN_MACHINE
 
 TABLE_12 = LinearCostModel(3.314e-5, 3.45e-8, 4.62e-6, 0.01486)
 BATCHES = (

@@ -3,17 +3,8 @@ import pytest
 
 from outrider.contracts.cost import ROW_BUCKETS, LinearCostModel, VerifyCost, row_bucket
 from outrider.contracts.errors import ParameterError
-from outrider.costs.fitting import (
-    BatchKind,
-    BatchSample,
-    FitKind,
-    assess,
-    figures,
-    fit,
-    fit_offsets,
-    medians_of,
-    noise_floor_mape,
-)
+from outrider.costs.fit_figures import BatchKind, BatchSample, assess, figures, medians_of, noise_floor_mape
+from outrider.costs.fitting import FitKind, fit, fit_offsets
 from outrider.costs.profiling_plan import Configuration, profiling_plan
 
 TRUTH = LinearCostModel(2.7e-3, 4e-6, 3e-5, 0.05)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contracts.errors import ParameterError
-from outrider.costs.fitting import PAPER_KINDS, BatchKind
+from outrider.costs.fit_figures import PAPER_KINDS, BatchKind
 from outrider.costs.profiling_plan import profiling_plan
 
 

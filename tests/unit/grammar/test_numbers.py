@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
+from outrider.grammar.numbers import check_numbers
 from outrider.grammar.repeats import TooLargeError
-from outrider.grammar.schema_bounds import check_numbers
 from outrider.grammar.validating import GrammarKind, GrammarSource, validate
 
 TOKENS = LLTokenizer("byte")

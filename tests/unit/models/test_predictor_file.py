@@ -10,7 +10,7 @@ from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.features import DraftFeatures
 from outrider.drafting.perceptron import Perceptron
 from outrider.models.pair_file import check_pair
-from outrider.models.predictors import PredictorInfo, read_predictor
+from outrider.models.predictor_file import PredictorInfo, read_predictor
 from tests.unit.drafting.test_perceptron import LAYERS
 
 RATIO = AcceptanceRule.RATIO

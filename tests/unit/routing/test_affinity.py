@@ -5,7 +5,8 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.routing.affinity import Affinity, hashed_to, nearest
+from outrider.routing.affinity import Affinity
+from outrider.routing.conversation_hash import hashed_to, nearest
 from outrider.routing.prefix_index import BLOCK_TOKENS, MAX_BLOCKS, MAX_HOLDERS, PrefixIndex
 
 NAMES = [f"replica {number}" for number in range(40)]

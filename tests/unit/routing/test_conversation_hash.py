@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.routing.affinity import hashed_to, nearest
+from outrider.routing.conversation_hash import hashed_to, nearest
 
 NAMES = [f"replica {number}" for number in range(8)]
 KEYS = [number.to_bytes(8, "big") * 4 for number in range(4000)]

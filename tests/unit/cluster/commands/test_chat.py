@@ -10,8 +10,9 @@ import httpx
 import pytest
 from rich.console import Console
 
+from cluster.chat_stream import ChatError, ResponseCost, body_of, pieces
 from cluster.cli import main
-from cluster.commands.chat import Chat, ChatError, ResponseCost, body_of, pieces, summary
+from cluster.commands.chat import Chat, summary
 from outrider.contracts.requests import TextSpan, TokenOrigin
 from tests.unit.cluster.recorded_service import Answer, events, serving
 

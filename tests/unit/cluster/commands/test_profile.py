@@ -5,14 +5,16 @@ from pathlib import Path
 import pytest
 
 from cluster.cli import main
-from cluster.commands.profile import add_options, show_profile, spec_of, write_samples
+from cluster.commands.profile import add_options, spec_of, write_samples
+from cluster.reports.profile import show_profile
 from lab.reports.profile_plots import plot_profile
 from outrider.assembly.verifiers import verifier_spec
 from outrider.config.replicas import VerifierConfig
 from outrider.config.schema import ModelConfig
 from outrider.contracts.cost import VerifyCost
 from outrider.costs.batch_runs import measure
-from outrider.costs.fitting import BatchKind, BatchSample, FitKind, fit
+from outrider.costs.fit_figures import BatchKind, BatchSample
+from outrider.costs.fitting import FitKind, fit
 from outrider.costs.profiling_plan import profiling_plan
 from outrider.engines.registry import VERIFIERS
 from tests.unit.costs.test_batch_runs import TRUTH, TimedEngine, runner_of

@@ -8,7 +8,7 @@ import pytest
 
 from cluster.cli import main
 from cluster.commands.serve import add_options, served_config
-from cluster.setting_flags import instead
+from cluster.unknown_flags import instead
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 

@@ -9,7 +9,7 @@ from subprocess import DEVNULL, Popen
 import pytest
 
 from cluster.cli import main
-from cluster.commands.top import duration
+from cluster.top_view import duration
 from outrider.selection.tuning.report import TunerReport
 from tests.unit.cluster.recorded_service import Answer, serving
 

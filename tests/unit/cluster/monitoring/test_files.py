@@ -10,15 +10,8 @@ import yaml
 
 from cluster.cli import main
 from cluster.local import announce_metrics
-from cluster.monitoring.files import (
-    FOLDER,
-    MonitoringTargets,
-    grafana_command,
-    grafana_settings,
-    packaged,
-    prometheus_over,
-    write,
-)
+from cluster.monitoring.files import FOLDER, MonitoringTargets, packaged, write
+from cluster.monitoring.running import grafana_command, grafana_settings, prometheus_over
 from cluster.private_ray import private_folder
 from outrider.contracts.errors import ParameterError
 from tests.unit.cluster.monitoring.promtool import promtool

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from starlette.types import Message
 
-from serve_app.api.http.response import EventStream
+from serve_app.api.http.event_stream import EventStream
 from tests.unit.serve_app.api.asking import COMPLETION, post
 from tests.unit.serve_app.api.text_service import SETTINGS, TextService
 from tests.unit.virtual_clock import now_s, on_loop

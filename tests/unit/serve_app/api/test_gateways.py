@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from outrider.contracts.errors import BusyError, GenerationFailedError, NotAdmittedError
 from outrider.contracts.verifying import KvUsage
-from serve_app.api.gateways.probes import engine_page, fullest
+from serve_app.api.gateways.engine_metrics import engine_page, fullest
 from serve_app.api.http_errors import DROPPED_HEADER
 from tests.unit.serve_app.api.asking import COMPLETION, ask, post
 from tests.unit.serve_app.api.test_http_keys import CountingGate

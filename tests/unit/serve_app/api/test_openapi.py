@@ -10,10 +10,10 @@ import pytest
 import schemathesis
 
 from outrider.contracts.sampling_defaults import SamplingDefaults
-from serve_app.api.http.described import CONTENT_SECURITY_POLICY
 from serve_app.api.http.routes import make_api
 from serve_app.api.http_errors import ERROR_KINDS
-from serve_app.api.openapi.requests import answer_schemas
+from serve_app.api.openapi.answers import answer_schemas
+from serve_app.api.openapi.page import CONTENT_SECURITY_POLICY
 from tests.unit.serve_app.api.asking import ask
 from tests.unit.serve_app.api.declared import check_against
 from tests.unit.serve_app.api.described import judge, operations

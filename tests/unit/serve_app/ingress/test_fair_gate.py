@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from outrider.contracts.errors import BusyError
-from serve_app.ingress.streams import FairGate
+from serve_app.ingress.fair_gate import FairGate
 
 
 async def settled() -> None:

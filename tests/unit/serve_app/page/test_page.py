@@ -18,7 +18,8 @@ from outrider.tenants.quotas import OverQuota, QuotaRequest, RateLeft
 from serve_app.api.gate import uncounted
 from serve_app.api.http.routes import make_api
 from serve_app.api.service import Pass
-from serve_app.page.routes import read_assets, with_page
+from serve_app.page.files import read_assets
+from serve_app.page.routes import with_page
 from serve_app.service_answers import Status
 from tests.unit.serve_app.api.asking import error_of, within
 from tests.unit.serve_app.api.text_service import TextService

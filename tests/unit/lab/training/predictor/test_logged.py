@@ -19,7 +19,7 @@ from outrider.contracts.errors import ParameterError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.round_log import LoggedRound, LogHeader, write_header, write_round
 from outrider.models.pair_file import check_pair
-from outrider.models.predictors import read_predictor
+from outrider.models.predictor_file import read_predictor
 from tests.unit.lab.training.predictor.toy import toy, truth
 
 RATIO, SHARED = AcceptanceRule.RATIO, AcceptanceRule.SHARED_NOISE

@@ -17,7 +17,7 @@ from lab.training.predictor.train import PredictorReport, train_predictor
 from outrider.contracts.errors import ModelUnavailableError, PairMismatchError, ParameterError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.models.pair_file import check_pair
-from outrider.models.predictors import read_predictor
+from outrider.models.predictor_file import read_predictor
 from outrider.training.builtin_prompts import builtin_prompts
 from outrider.training.traces import is_held_out, prompt_ids
 from tests.unit.lab.training.head.tiny_pairs import load

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from outrider.grammar.validating import GrammarKind, GrammarSource, GrammarVerdict
-from serve_app.api.grammars.pool import VerdictCache, key_of
+from serve_app.api.grammars.verdicts import VerdictCache, key_of
 
 SOURCE = GrammarSource(GrammarKind.REGEX, "a")
 

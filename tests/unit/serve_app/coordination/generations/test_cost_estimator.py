@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from outrider.contracts.cost import DEFAULT_COST_MODEL, LinearCostModel
-from outrider.costs.estimator import PROFILED_MACHINE, UNKNOWN_MACHINE
+from outrider.costs.prior import PROFILED_MACHINE, UNKNOWN_MACHINE
 from outrider.costs.profiles import WISP_TABLE_12, CostProfile, ProfiledOn, profile_of, shipped_profile
 from serve_app.coordination.generations.generations import cost_estimator
 

@@ -1,0 +1,1 @@
+"""Corrections that a device draws in place of a rejected token (DSSD)."""
