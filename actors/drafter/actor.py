@@ -14,7 +14,8 @@ from actors.sent_up import SentMeter
 from actors.start import started, starting
 from actors.tcp_counts import answered
 from edge.host import DrafterHost
-from outrider.assembly.drafters import build_drafter, link_source, log_header
+from outrider.assembly.drafters import build_drafter, log_header
+from outrider.assembly.links import link_source
 from outrider.config.drafters import LinkConfig
 from outrider.contracts.link import Direction
 from outrider.contracts.requests import GenerationId

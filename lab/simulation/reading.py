@@ -23,7 +23,7 @@ from lab.simulation.schema import (
     SimDrafterGroupConfig,
     TrafficConfig,
 )
-from outrider.assembly.drafters import link_source
+from outrider.assembly.links import link_source
 from outrider.config.schema import SloClassConfig
 from outrider.contracts.cost import CostModel, LinearCostModel
 from outrider.contracts.errors import ConfigError

@@ -1,54 +1,17 @@
 """One decision of admission: which responses are begun, suspended, continued, passed to their next class or refused."""
 
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 from math import inf
 
-from outrider.admission.account_places import PATIENCE_S, by_priority, last_in_queue
+from outrider.admission.account_places import PATIENCE_S, last_in_queue
 from outrider.admission.decisions import AdmissionRefused, Admitted, Decisions, ScarceResource, Shortage
-from outrider.admission.fairness import Fairness
+from outrider.admission.precedence import best_effort_in_order, keeps_room, promised_in_order
 from outrider.admission.response_load import VerifierNow
 from outrider.admission.responses import TrackedResponse
 from outrider.admission.room import Bounds, Needs, best_effort_shortage, promised_shortage, sums_of
 from outrider.admission.rules import AdmissionRules
 from outrider.admission.state import AdmissionState
 from outrider.contracts.requests import GenerationId
-
-_PASSED_SHARE = 0.5  # of a response's wait: until then others may pass it
-
-
-def promised_in_order(state: AdmissionState, bounds: Bounds) -> list[TrackedResponse]:
-    """Return resumed responses, then classes refused too often, then others; accounts take turns in each."""
-
-    def precedence(one: TrackedResponse) -> tuple[bool, bool]:
-        return not one.asked.resumed, not state.fairness.is_behind(one.slo.name)
-
-    suspended = [one for one in state.suspended.values() if one.promised]
-    waiting = [one for one in state.waiting.values() if one.promised]
-    waiting = by_priority(sorted(waiting, key=lambda one: one.asked.asked_at_s))
-    both = sorted((*suspended, *waiting), key=precedence)
-    return [one for _, alike in groupby(both, precedence) for one in _in_turn(list(alike), state, bounds)]
-
-
-def best_effort_in_order(state: AdmissionState, bounds: Bounds) -> Iterable[TrackedResponse]:
-    """Return suspended responses, then resumed ones, then by arrival; accounts take turns. May be lazy."""
-    waiting = [one for one in state.waiting.values() if not one.promised]
-    waiting = by_priority(sorted(waiting, key=lambda one: (not one.asked.resumed, one.asked.asked_at_s)))
-    suspended = (one for one in state.suspended.values() if not one.promised)
-    return _in_turn([*suspended, *waiting], state, bounds)
-
-
-def keeps_room(one: TrackedResponse, now_s: float, fairness: Fairness) -> bool:
-    """Return whether no other response may pass it any more."""
-    waited = now_s - one.since_s >= _PASSED_SHARE * one.wait_s
-    return fairness.is_behind(one.slo.name) or (waited and not fairness.is_ahead(one.slo.name))
-
-
-def _in_turn(waiting: list[TrackedResponse], state: AdmissionState, bounds: Bounds) -> Iterable[TrackedResponse]:
-    if not state.accounts.several:
-        return waiting
-    return state.accounts.order(waiting, state.active.values(), bounds.places_of)
-
 
 _LEAST_SHARE = 0.05  # bounds a class's price at 20
 

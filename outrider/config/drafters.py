@@ -35,7 +35,7 @@ from outrider.link.profiles import PROFILES
 
 @dataclass(frozen=True, slots=True, config=FORBID)
 class LinkConfig:
-    """An emulated link in one of three forms: a profile, a trace file, or figures; ``outrider.assembly.drafters``."""
+    """An emulated link in one of three forms: a profile, a trace file, or figures; ``outrider.assembly.links``."""
 
     profile: Text | None = None
     trace: Text | None = None

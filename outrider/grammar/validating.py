@@ -15,7 +15,8 @@ from outrider.grammar import texts
 from outrider.grammar.gbnf import lark_of_gbnf
 from outrider.grammar.places import explained_expression
 from outrider.grammar.repeats import TooLargeError, check_regex, check_rules, replace_json
-from outrider.grammar.schema_bounds import check_schema, followed
+from outrider.grammar.schema_bounds import check_schema
+from outrider.grammar.schema_subset import followed
 
 if TYPE_CHECKING:
     from llguidance import LLParserLimits, LLTokenizer

@@ -4,11 +4,9 @@
 """
 
 from outrider.contracts.autonomous_runs import goes_on, without_draft
-from outrider.contracts.drafting import Draft, DraftPlan
+from outrider.contracts.drafting import Draft
 from outrider.contracts.verifying import AutonomousRun, Verified
-from outrider.rounds.choice import RoundChooser
 from outrider.rounds.events import (
-    AskDrafter,
     AwaitDraft,
     DrafterAnswered,
     Effect,
@@ -23,23 +21,10 @@ from outrider.rounds.events import (
 from outrider.rounds.lookup.ngram_drafts import NgramDraft
 from outrider.rounds.lookup.prompt_lookup import with_draft
 from outrider.rounds.open_round import OpenRound
+from outrider.rounds.orders import drafted_round
 from outrider.rounds.parts import RoundParts
-from outrider.rounds.promise_tracker import PromiseTracker
-from outrider.rounds.rules import LINK_PATIENCE
 from outrider.rounds.states import GenerationState, RoundEvent
 from outrider.selection.situation import Estimate
-
-
-def drafted_round(
-    number: int, began_at_s: float, plan: DraftPlan, estimate: Estimate, chooser: RoundChooser, tracker: PromiseTracker
-) -> tuple[OpenRound, AskDrafter]:
-    allowed_s, survivals = LINK_PATIENCE * estimate.round_s, chooser.survivals(plan)
-    whole = chooser.must_stay_whole(plan)
-    round_ = OpenRound(number, began_at_s, plan, estimate.expected_tokens, allowed_s, survivals, whole)
-    must_use, price = chooser.must_use(plan), chooser.price(estimate)
-    due_at_s = tracker.deadline_at_s(began_at_s, estimate.expected_tokens)
-    return round_, AskDrafter(number, plan, None, allowed_s, must_use, estimate.exchange_s, price, due_at_s)
-
 
 # Most rounds of a run while a draft is under way; a multiple of 256, as the wire has round numbers modulo 256.
 _MOST_BESIDE = 1024

@@ -3,16 +3,10 @@
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.selection.acceptance_view import DEPTHS, RULES, rule_row
-
-Floats = npt.NDArray[np.float64]
-
-_PRIOR_ORDERED = 10.0  # weight of the prior, in orders that were drafted whole
-
 
 # The first sibling is the same draw with and without replacement: both rules share one row of token statistics.
 TOKEN_ROW = np.array(
@@ -72,24 +66,3 @@ def check_path(siblings: Sequence[int], accepted: Sequence[int]) -> None:
 def first_siblings(siblings: Sequence[int], accepted: Sequence[int]) -> list[bool]:
     """Return, for each depth of a tree's verdict, whether the first sibling was accepted."""
     return [winner == 0 for winner in accepted] + [False] * (len(siblings) - len(accepted))
-
-
-class DraftedShares(Forgotten):
-    """Counts of positions ordered, and of stops there: of devices that end drafts early (``outrider.drafting.stops``).
-
-    These leave out tokens that they expect to be rejected: acceptance statistics, which are of drafted tokens, are
-    correct, but a plan yields less than its window suggests, by this share. A position counts only if all tokens before
-    it were drafted and accepted: where a draft ended behind a rejection depends on noise that may be used again.
-    """
-
-    def observe(self, row: int, accepted_len: int, drafted: int, ordered: int) -> None:
-        """Learn from a chain of ``drafted`` tokens, verified or not; more accepted are a ``ParameterError``."""
-        check_length(accepted_len, drafted)
-        self.count(row, [False] * min(accepted_len + 1, drafted) + [True] * (accepted_len == drafted < ordered))
-
-    def shares(self) -> Floats | None:
-        """Return ``[rows, depths]``: P(drafted), given that all before it were drafted and accepted; None: always."""
-        if not self.hits.any():
-            return None
-        shares: Floats = 1.0 - self.hits / (_PRIOR_ORDERED + self.seen)
-        return shares

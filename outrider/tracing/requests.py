@@ -3,30 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from outrider.contracts.tracing import SpanContext, read_traceparent
+from outrider.contracts.tracing import SpanContext
 from outrider.tracing.spans import Span, SpanEvent, SpanKind, Value
-
-_BITS = 56  # trailing bits of a trace id that are random (W3C Trace Context, level 2)
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingDecision:
-    trace_id: str  # the caller's, or a new one
-    parent_id: str | None  # the caller's span; None: the caller sent none
-    sampled: bool
-
-
-def decide(header: str, ratio: float, drawn: SpanContext) -> SamplingDecision:
-    """Decide whether a request is sampled: as its caller's ``traceparent`` says, else a share ``ratio`` at random.
-
-    ``drawn`` is a new trace for these. Its id is the random number, so that all who sample it decide alike.
-    """
-    caller = read_traceparent(header) if header else None
-    if caller is not None:
-        return SamplingDecision(caller.context.trace_id, caller.context.span_id, caller.sampled)
-    chance = int(drawn.trace_id, 16) & (2**_BITS - 1)
-    return SamplingDecision(drawn.trace_id, None, chance < round(ratio * 2**_BITS))
-
 
 _MOST_EVENTS = 128
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from outrider.contracts.requests import GenerationRequest
 from outrider.contracts.tracing import SpanContext
-from outrider.tracing.requests import RequestTrace, decide
+from outrider.tracing.requests import RequestTrace
+from outrider.tracing.sampling import decide
 from outrider.tracing.spans import Emit, Ids, Value
 from serve_app.api.http.record import RequestRecord
 from serve_app.api.openai.choices import Choice

@@ -12,7 +12,6 @@ consecutive slots (``PagedModel.move``), equals what the path alone would have l
 """
 
 import logging
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import accumulate, groupby
 from typing import Any
@@ -27,6 +26,7 @@ from outrider.contracts.errors import UnsupportedModelError
 from outrider.engines.forward_model import PassResult
 from outrider.engines.kv.host_cache import HostCopy
 from outrider.engines.segments import Move, Segment
+from outrider.engines.torch import buffers
 from outrider.engines.torch.attention import (
     ATTENTION_NAME,
     Attends,
@@ -42,16 +42,6 @@ from outrider.sampling.device_tensors import Upload, at_once, index_tensor
 
 log = logging.getLogger(__name__)
 
-LARGEST_BUCKET = 256
-BUCKETS = (1, 2, 4, *range(8, LARGEST_BUCKET + 1, 8))  # as of vLLM's CUDA graphs
-INPUTS = 2**16  # integers of a pass: rows, KV blocks, trees; a pass with more of them gets a buffer of its own
-
-
-def bucket_of(rows: int) -> int:
-    """Return how many rows a pass is filled up to; one of more than ``LARGEST_BUCKET`` stays as it is."""
-    return BUCKETS[bisect_left(BUCKETS, rows)] if rows <= LARGEST_BUCKET else rows
-
-
 _STAGED_BLOCKS = 64  # blocks per copy between device and host memory, which bounds the staging memory
 
 
@@ -61,10 +51,7 @@ class PagedModel:
     def __init__(self, model: PreTrainedModel, total_blocks: int, block_tokens: int) -> None:
         """Take over ``model``, replace its attention and perhaps its linear layers, and allocate its buffers.
 
-        The pool has the model's device and dtype. On an accelerator passes are filled up to buckets of rows, and their
-        integers lie in one buffer, those of the rows first. So passes of one bucket have inputs of the same shapes at
-        the same addresses: what CUDA graphs need, which are not captured yet. Rows that fill up write their keys and
-        values into a spare block, which nobody reads.
+        The pool has the model's device and dtype. On an accelerator passes are filled up to buckets (``buffers``).
         """
         config = model.config.get_text_config()
         self._model = model
@@ -77,7 +64,7 @@ class PagedModel:
         model.set_attn_implementation(ATTENTION_NAME)
         self._rows, filled = self._settled(model), at_once(model.device)
         shape = (_kv_heads(config), (total_blocks + filled) * block_tokens, _head_dim(config))
-        self._inputs = torch.zeros(INPUTS, dtype=torch.int64, device=model.device) if filled else None
+        self._inputs = torch.zeros(buffers.INPUTS, dtype=torch.int64, device=model.device) if filled else None
         self._keys, self._values = (
             [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(config.num_hidden_layers)]
             for _ in range(2)
@@ -101,7 +88,7 @@ class PagedModel:
         """
         upload = Upload()  # one copy for all index tensors: each copy would synchronise with the device
         ends = [*accumulate(len(segment.token_ids) for segment in segments)]
-        filling = [0] * (bucket_of(ends[-1]) - ends[-1] if self._inputs is not None else 0)
+        filling = [0] * (buffers.bucket_of(ends[-1]) - ends[-1] if self._inputs is not None else 0)
         packed = upload.add([[*(token for segment in segments for token in segment.token_ids), *filling]])
         positions = upload.add([[*(position for segment in segments for position in segment.positions()), *filling]])
         spare = np.full(len(filling), self.total_blocks * self.block_tokens, np.int64)

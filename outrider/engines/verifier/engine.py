@@ -3,14 +3,10 @@
 The model (``outrider.engines.forward_model``) only computes passes. All rules of correctness are here, for every model.
 """
 
-import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
-
-from torch import Tensor
 
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.errors import ParameterError
@@ -34,6 +30,8 @@ from outrider.engines.limits import MemoryBesideKv
 from outrider.engines.verifier.block_validator import BlockValidator, CheckedBlock
 from outrider.engines.verifier.decision import RowDecision, decide
 from outrider.engines.verifier.generation import HeldGeneration
+from outrider.engines.verifier.kept_rows import KeptRows
+from outrider.engines.verifier.mask_turn import MaskTurn
 from outrider.engines.verifier.pass_plan import PassPlan
 from outrider.engines.verifier.target_runner import TargetRunner
 from outrider.engines.verifier.two_steps import PendingSemanticRound, decide_open
@@ -42,69 +40,6 @@ from outrider.grammar.compiling import Grammars
 from outrider.grammar.state import GrammarState
 from outrider.verification.decision import BlockDecision
 from outrider.verification.semantic import MismatchJudge
-
-_AT_ONCE_S = 0.005  # CPU time of the engine's thread per pass; the mask begun before its end is finished
-
-
-class MaskTurn:
-    """Masks for one pass, in the engine's thread for 5 ms at most. ``waiting``: who is held back, and for what."""
-
-    def __init__(self, grammars: Grammars) -> None:
-        """``grammars`` makes slow masks in another thread, accounts in turn."""
-        self._grammars, self._left_s = grammars, _AT_ONCE_S
-        self.waiting: dict[GenerationId, Future[Any]] = {}
-
-    def prepare(self, generation: HeldGeneration, block: Block) -> None:
-        """Make the masks of a generation's next block, or have them made in another thread."""
-        grammar = generation.grammar
-        assert grammar is not None
-        made, generation.preparing = generation.preparing, None
-        if made is not None and not made.cancelled() and made.exception() is not None:
-            return  # the pass raises the same error, and reports it for this block
-        paths, began_s = generation.mask_paths(block), time.thread_time()
-        known = grammar.prepare(paths, 0.0 if grammar.cost.slow else self._left_s)
-        self._left_s -= time.thread_time() - began_s
-        if not known:
-            generation.preparing = self._grammars.prepare(grammar, paths, generation.account)
-            self.waiting[block.generation] = generation.preparing
-
-    def behind_resolution(self, generation: HeldGeneration, block: Block) -> None:
-        """Hold a block back to the next pass if a resolution in this one commits tokens that its masks depend on."""
-        if generation.grammar is not None and generation.grammar.cost.slow:
-            self.waiting[block.generation] = Future()
-            self.waiting[block.generation].set_result(None)
-
-
-class KeptRows:
-    """The target's raw logits after the committed sequence, of generations whose correction is deferred.
-
-    A row that is evicted is computed again from the last committed token: that costs time, not correctness.
-    """
-
-    def __init__(self, budget_bytes: int) -> None:
-        """Keep at most ``budget_bytes`` of rows, and always the last one."""
-        self._budget_bytes = budget_bytes
-        self._rows: OrderedDict[GenerationId, Tensor] = OrderedDict()
-
-    @property
-    def kept_bytes(self) -> int:
-        return sum(row.nbytes for row in self._rows.values())
-
-    def keep(self, generation: GenerationId, row: Tensor) -> None:
-        """Hold a generation's ``[vocab]`` row in place of its previous one; evict others to stay within the budget."""
-        self.drop(generation)
-        self._rows[generation] = row
-        while self.kept_bytes > self._budget_bytes and len(self._rows) > 1:
-            self._rows.popitem(last=False)
-
-    def get(self, generation: GenerationId) -> Tensor | None:
-        row = self._rows.get(generation)
-        if row is not None:
-            self._rows.move_to_end(generation)
-        return row
-
-    def drop(self, generation: GenerationId) -> None:
-        self._rows.pop(generation, None)
 
 
 class PagedVerifier:

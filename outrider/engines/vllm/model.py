@@ -10,7 +10,6 @@ their device, and all that follows (sampling parameters, acceptance) is computed
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -20,43 +19,9 @@ from outrider.engines.forward_model import PassResult
 from outrider.engines.segments import BlockCopy, Segment
 from outrider.engines.vllm.install import check_install
 from outrider.engines.vllm.kv_layout import KvLayout
+from outrider.engines.vllm.passes import split
 from outrider.engines.vllm.settings import VllmSettings
 from outrider.events import event
-
-
-def split(segments: Sequence[Segment], max_tokens: int, max_segments: int) -> list[list[Segment]]:
-    """Return parts of at most ``max_tokens`` tokens and ``max_segments`` segments, to be run in this order.
-
-    The rows of the parts, one after another, are the rows of the whole. A segment is cut where a part is full.
-    """
-    parts: list[list[Segment]] = []
-    room = 0
-    for segment in segments:
-        rest: Segment | None = segment
-        while rest is not None:
-            if room == 0 or len(parts[-1]) == max_segments:
-                parts.append([])
-                room = max_tokens
-            head, rest = _cut(rest, room)
-            parts[-1].append(head)
-            room -= len(head.token_ids)
-    return parts
-
-
-def _cut(segment: Segment, tokens: int) -> tuple[Segment, Segment | None]:
-    """Return the first ``tokens`` tokens of a segment, and the rest, if any."""
-    behind = len(segment.token_ids) - tokens
-    if behind <= 0:
-        return segment, None
-    head = replace(segment, token_ids=segment.token_ids[:tokens], logit_rows=max(0, segment.logit_rows - behind))
-    rest = replace(
-        segment,
-        token_ids=segment.token_ids[tokens:],
-        start=segment.start + tokens,
-        logit_rows=min(segment.logit_rows, behind),
-    )
-    return head, rest
-
 
 _LOG = logging.getLogger(__name__)
 # Logits of a pass over resident KV may differ by rounding from a pass over all tokens; with wrong KV they differ more.

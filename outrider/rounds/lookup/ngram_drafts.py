@@ -3,7 +3,7 @@
 A match's continuation is cut where one more row would cost more than it gains (``selection.lookup_value``), given how
 often continuations of matches of that length were right (``lookup.matches``).
 
-In an autonomous run the verifier makes such drafts itself (``engines.verifier.stepper``), with the row price from
+In an autonomous run the verifier makes such drafts itself (``engines.verifier.own_drafts``), with the row price from
 the grant.
 """
 

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.admission.history import Histories, ResponseMean
-from outrider.admission.pricing import ShareCorrections
 from outrider.admission.response_load import VerifierNow, recomputing_load, response_load, useful_share
 from outrider.admission.rounds import MeasuredRounds, RoundShape
 from outrider.admission.rules import AdmissionRules
+from outrider.admission.share_correction import ShareCorrections
 from outrider.contracts.cost import LinearCostModel
 from outrider.selection.modes import DRAFT, NONE
 

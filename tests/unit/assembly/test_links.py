@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from outrider.assembly.drafters import link_source
+from outrider.assembly.links import link_source
 from outrider.config.drafters import LinkConfig
 from outrider.contracts.errors import ConfigError
 from outrider.link.profiles import PROFILES, LinkProfile

@@ -6,8 +6,8 @@ import pytest
 
 from outrider.assembly.verifiers import verifier_spec
 from outrider.config.assigning import override
+from outrider.config.device_defaults import BatchSize, batch_size
 from outrider.config.reading import load_config, parse_config
-from outrider.config.replicas import BatchSize, batch_size
 from outrider.contracts.errors import ParameterError
 from outrider.engines.limits import EngineLimits, gpu_kv_bytes
 from outrider.engines.vllm.settings import VllmSettings

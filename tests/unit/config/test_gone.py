@@ -8,8 +8,8 @@ from cluster import local
 from outrider.admission.rules import AdmissionRules
 from outrider.assembly import verifiers as assembly
 from outrider.config.assigning import override
+from outrider.config.device_defaults import batch_size
 from outrider.config.reading import build_config, gone
-from outrider.config.replicas import batch_size
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 from outrider.contracts.exchanged import WireFormat

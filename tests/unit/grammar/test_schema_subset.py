@@ -3,7 +3,7 @@ import json
 import pytest
 
 from outrider.grammar.repeats import TooLargeError
-from outrider.grammar.schema_bounds import followed
+from outrider.grammar.schema_subset import followed
 from outrider.grammar.texts import of_lark
 from outrider.grammar.validating import GrammarKind, GrammarSource, validate
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.lookup.text import Matches, kind_of
+from outrider.lookup.matches import Matches, kind_of
 
 
 def test_longer_matches_are_believed_more_to_begin_with() -> None:

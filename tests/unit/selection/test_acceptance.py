@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.verifying import AcceptanceRule
-from outrider.selection.acceptance import AcceptanceBook, ratio_from_shared_noise, shared_noise_from_ratio
+from outrider.selection.acceptance import AcceptanceBook
 from outrider.selection.acceptance_view import DEPTHS, AcceptanceView, rule_row
+from outrider.selection.related_rules import ratio_from_shared_noise, shared_noise_from_ratio
 
 RATIO, DISTINCT = AcceptanceRule.RATIO, AcceptanceRule.RATIO_DISTINCT
 SHARED, GREEDY = AcceptanceRule.SHARED_NOISE, AcceptanceRule.GREEDY

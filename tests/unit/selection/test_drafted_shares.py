@@ -13,10 +13,10 @@ from outrider.contracts.errors import ParameterError
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
+from outrider.selection.drafted_shares import DraftedShares
 from outrider.selection.estimates import estimate
 from outrider.selection.plans import PlanSet
 from outrider.selection.situation import RoundSituation
-from outrider.selection.tallies import DraftedShares
 from tests.unit.selection.simulated_rounds import World, link
 
 GREEDY = AcceptanceRule.GREEDY

@@ -3,7 +3,7 @@
 import random
 
 from outrider.contracts.tracing import SpanContext
-from outrider.tracing.requests import decide
+from outrider.tracing.sampling import decide
 from outrider.tracing.spans import Ids
 
 CALLER = SpanContext("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")

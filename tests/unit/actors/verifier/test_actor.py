@@ -26,7 +26,7 @@ from outrider.contracts.verifying import (
     Unknown,
     Verified,
 )
-from outrider.engines.verifier.stepper import OwnDrafts
+from outrider.engines.verifier.own_drafts import OwnDrafts
 from tests.unit.engines.conftest import tiny_llama, torch_verifier
 from tests.unit.engines.reference import Client
 from tests.unit.engines.toy_grammar import TOY

@@ -9,9 +9,10 @@ import torch
 
 from outrider.engines.forward_model import PassResult
 from outrider.engines.segments import Move, Segment
-from outrider.engines.torch import model as paged
+from outrider.engines.torch import buffers
+from outrider.engines.torch.buffers import BUCKETS, LARGEST_BUCKET, bucket_of
 from outrider.engines.torch.linears import can_pack
-from outrider.engines.torch.model import BUCKETS, LARGEST_BUCKET, DraftModel, PagedModel, bucket_of
+from outrider.engines.torch.model import DraftModel, PagedModel
 from outrider.sampling.device_tensors import everywhere_at_once
 from tests.unit.engines.torch.test_invariance import gpt2, llama, qwen3_moe
 
@@ -117,7 +118,7 @@ def test_no_pass_makes_inputs_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
         "a spare block for what fills"
     )
     assert len({address for _, address in filled.seen}) == 1
-    monkeypatch.setattr(paged, "INPUTS", 10)
+    monkeypatch.setattr(buffers, "INPUTS", 10)
     small = Noted(llama, PagedModel, torch.float32, filled=True)
     for expected, found in zip(said(filled.model), said(small.model), strict=True):
         assert torch.equal(found.logits, expected.logits)

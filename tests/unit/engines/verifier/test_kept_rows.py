@@ -2,7 +2,7 @@
 
 import torch
 
-from outrider.engines.verifier.engine import KeptRows
+from outrider.engines.verifier.kept_rows import KeptRows
 
 ROW_BYTES = 40
 

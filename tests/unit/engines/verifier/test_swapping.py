@@ -18,7 +18,8 @@ from outrider.engines.segments import Segment
 from outrider.engines.torch.fused.model import FusedModel
 from outrider.engines.torch.model import PagedModel, kv_bytes_per_token
 from outrider.engines.torch.served import target_model
-from outrider.engines.torch.verifier import TorchVerifier, swap_prices
+from outrider.engines.torch.swapping import swap_prices
+from outrider.engines.torch.verifier import TorchVerifier
 from outrider.engines.verifier.engine import PagedVerifier
 from tests.unit.engines.conftest import BLOCK_TOKENS, VOCAB, loaded, tiny_llama
 from tests.unit.engines.reference import Client, generate

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.engines.segments import Segment
-from outrider.engines.vllm.model import split
+from outrider.engines.vllm.passes import split
 
 SEGMENTS = st.lists(
     st.integers(1, 40).flatmap(lambda tokens: st.tuples(st.just(tokens), st.integers(0, tokens), st.integers(0, 9))),
