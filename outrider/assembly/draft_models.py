@@ -11,8 +11,8 @@ from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 from outrider.engines.onnx.kind import SUFFIX
 from outrider.models.embedded import DRAFTER_NAME, embedded_drafter_path
-from outrider.models.file_hash import sampled_hash
 from outrider.models.folders import EMBEDDED, fetched_folder
+from outrider.models.identity import sampled_hash
 
 
 def draft_model_hashes(config: Config) -> dict[str, str]:

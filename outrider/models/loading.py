@@ -16,9 +16,8 @@ from outrider.contracts.errors import ModelUnavailableError, ParameterError
 from outrider.models.drafter_model import check_token_map_hash, load_drafter_from_target_dir
 from outrider.models.drafter_weights import read_drafter_info
 from outrider.models.embedded import DRAFTER_NAME, embedded_drafter_path
-from outrider.models.file_hash import sampled_hash
 from outrider.models.folders import EMBEDDED, resolve_folder, short_name
-from outrider.models.identity import ModelIdentity
+from outrider.models.identity import ModelIdentity, sampled_hash
 from outrider.models.model_classes import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 from outrider.models.target_folder import model_hash, read_config
 from outrider.models.token_map import check_same_token_map, token_map, usable_vocab_size

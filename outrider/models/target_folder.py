@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, PretrainedConfig
 
 from outrider.contracts.errors import ModelUnavailableError
-from outrider.models.file_hash import sampled_hash
+from outrider.models.identity import sampled_hash
 
 _VOLATILE_CONFIG_KEYS = ("_name_or_path", "transformers_version")
 

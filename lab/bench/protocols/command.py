@@ -31,7 +31,7 @@ from lab.bench.protocols.figures import (
 from lab.bench.protocols.measure import Amount, measure
 from lab.bench.protocols.plan import FIXED, LINKS, METHODS, NO_DRAFT, TEMPERATURES, Response, cells
 from lab.options import not_negative
-from outrider.assembly.drafters import link_source
+from outrider.assembly.links import link_source
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 from outrider.link.profiles import LinkProfile

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from outrider.contracts.errors import ModelUnavailableError
 from outrider.models.embedded import DRAFTER_NAME, embedded_drafter_path
-from outrider.models.file_hash import sampled_hash
 from outrider.models.folders import EMBEDDED, resolve_folder, short_name
+from outrider.models.identity import sampled_hash
 from outrider.models.target_folder import model_hash
 
 

@@ -63,8 +63,8 @@ def exported_file(model: str, target: str) -> Path:
 def _identity(name: str, drafter_names: tuple[str, ...] = ()) -> str:
     """Return a hash of a model's files: of a draft model, or of the target whose embedding and head it uses."""
     from outrider.models.embedded import embedded_drafter_path  # noqa: PLC0415
-    from outrider.models.file_hash import sampled_hash  # noqa: PLC0415
     from outrider.models.folders import resolve_folder  # noqa: PLC0415
+    from outrider.models.identity import sampled_hash  # noqa: PLC0415
     from outrider.models.target_folder import model_hash  # noqa: PLC0415
 
     if name in drafter_names:

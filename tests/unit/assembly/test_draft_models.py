@@ -10,7 +10,7 @@ from outrider.config.drafters import DrafterGroupConfig
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError, ModelUnavailableError
 from outrider.models.embedded import embedded_drafter_path
-from outrider.models.file_hash import sampled_hash
+from outrider.models.identity import sampled_hash
 
 GROUP = DrafterGroupConfig(name="edge", trust="untrusted")
 GIVEN = "0123456789abcdef" * 4

@@ -17,8 +17,8 @@ from outrider.models.embedded import (
     embedded_head_path,
     ensure_embedded_target,
 )
-from outrider.models.file_hash import sampled_hash
 from outrider.models.folders import head_path
+from outrider.models.identity import sampled_hash
 from outrider.models.pair_file import check_pair
 from outrider.models.target_folder import model_hash
 from serve_app.api.service import ServiceSettings

@@ -14,7 +14,7 @@ from outrider.engines.limits import EngineLimits
 from outrider.engines.registry import VERIFIERS
 from outrider.engines.torch.kind import drafter_dtype, stopping_of
 from outrider.models.embedded import embedded_drafter_path
-from outrider.models.file_hash import sampled_hash
+from outrider.models.identity import sampled_hash
 from tests.unit.drafting.test_perceptron import LAYERS
 from tests.unit.models.test_predictor_file import INFO
 

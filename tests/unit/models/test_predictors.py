@@ -16,7 +16,7 @@ from outrider.contracts.errors import ModelUnavailableError, PairMismatchError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.perceptron import Perceptron
 from outrider.models.embedded import embedded_drafter_path, ensure_embedded_target
-from outrider.models.file_hash import sampled_hash
+from outrider.models.identity import sampled_hash
 from outrider.models.predictors import load_predictors, shipped_predictors
 from outrider.models.target_folder import model_hash
 from tests.unit.drafting.test_perceptron import LAYERS
