@@ -80,10 +80,11 @@ def test_the_first_tutorial_s_requests_answer_as_printed(service: Service) -> No
     assert known.keys() <= running.keys()
     for part in ("drafters", "coordinators"):
         assert known[part][0].keys() <= running[part][0].keys()
-    (source,) = snippets("python", FIRST)
-    output = run([sys.executable, "-W", "error", "-"], source, service)
+    source, streamed = snippets("python", FIRST)
+    output = run([sys.executable, "-W", "error", "-"], source + streamed, service)
     assert output.splitlines()[0] == shown["message"]["content"]
     assert "'origin': 'accepted'" in output
+    assert re.fullmatch(r"\d+ rounds", output.splitlines()[-1])
 
 
 def test_the_network_tutorial_compares_protocols(service: Service) -> None:
@@ -135,7 +136,7 @@ def test_the_configuration_examples_are_valid() -> None:
 
 def test_the_table_s_tutorial_prints_its_rows() -> None:
     """A smaller run of its first command: the page's rows, and what the paper printed; figures are drawn."""
-    first, _ = commands("outrider bench paper dssd")
+    first, *_ = commands("outrider bench paper dssd")
     printed = shell(f"{first.partition(' --')[0]} --prompts 1 --tokens 8")
     (table,) = (block for block in snippets("", DOCS / "tutorials" / "reproduce-a-table.md") if "NTT" in block)
     rows = [line for line in table.splitlines() if line.startswith(" ") and "NTT" not in line]
