@@ -5,6 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from outrider.config.schema import ToolFormatName
 from tests.chaos.agents.answers import Answer, code_of
@@ -14,6 +16,7 @@ from tests.chaos.schedules import FaultKind, Schedule, Victim, schedule_of_agent
 from tests.unit.serve_app.api.asking import post
 from tests.unit.serve_app.api.declared import events_in
 from tests.unit.serve_app.api.reasoning.model_families import limits_for, tokenizer_of
+from tests.unit.serve_app.api.reasoning.test_scores import dialogues
 from tests.unit.serve_app.api.test_tools import hermes
 from tests.unit.serve_app.api.text_service import LIMITS, MODEL, TextService
 
@@ -26,14 +29,15 @@ TOLD = f"\n[thought]\nHm.\n[said]\nFirst. {BARE}{BARE}"
 def service_of(form: ToolFormatName, text: str) -> TextService:
     family = FORMS[form]
     if not family:
-        return TextService(limits=replace(LIMITS, tool_format=form, max_context_tokens=4096), texts=(text,))
+        limits = replace(LIMITS, tool_format=form, max_context_tokens=4096, max_output_tokens=3000)
+        return TextService(limits=limits, texts=(text,))
     return TextService(limits=limits_for(family, form), tokenizer=tokenizer_of(family), texts=(text,))
 
 
 def told(
     agent: Agent, form: ToolFormatName, text: str = SAID, **fields: Any
 ) -> tuple[str, list[str], list[str], dict[str, int]]:
-    body = asked(agent, 0, 120, 0, form) | {"model": MODEL} | fields
+    body = asked(agent, 0, 400, 0, form) | {"model": MODEL} | fields
     response, answer = post(service_of(form, text), agent.api, body), Answer(agent.api)
     assert response.status_code == 200, response.text
     parts = (
@@ -58,6 +62,17 @@ def test_all_apis_tell_the_same_whole_and_streamed() -> None:
         own = thinks.get(agent.api, {"thinking": {"type": "enabled"}})
         found = told(agent, "hermes", **own)
         assert found == (text, [] if agent.api is Api.MESSAGES else names, finish, usage), agent
+
+
+@settings(max_examples=40)
+@given(form=st.sampled_from(list(FORMS)), data=st.data())
+def test_parts_come_in_one_order_over_both_apis_that_tell_it(form: ToolFormatName, data: st.DataObject) -> None:
+    text = "".join(part for _, part in data.draw(dialogues(form, special=False)))
+    assume(text)
+    agents = [Agent(api, Ask.TEXT, stream) for api in (Api.RESPONSES, Api.MESSAGES) for stream in (False, True)]
+    whole, *others = [told(agent, form, text) for agent in agents]
+    for found in others:
+        assert (found[0], *found[2:]) == (whole[0], *whole[2:])
 
 
 @pytest.mark.parametrize("form", FORMS)

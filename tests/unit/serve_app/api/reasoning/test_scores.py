@@ -139,7 +139,7 @@ def said_texts(draw: st.DrawFn, form: str, special: bool) -> str:
 
 
 @st.composite
-def dialogues(draw: st.DrawFn, form: str, special: bool) -> list[Segment]:
+def dialogues(draw: st.DrawFn, form: str, *, special: bool) -> list[Segment]:
     """Texts, and calls where the form has them."""
     if form == "harmony":
         return channels(draw, special)
@@ -207,7 +207,7 @@ def test_each_token_of_the_answer_is_scored_once_with_its_text(
     thinks: bool,
 ) -> None:
     message, marks = form_of(form, special=special, thinks=thinks)
-    segments = data.draw(dialogues(form, special))
+    segments = data.draw(dialogues(form, special=special))
     if message.thinking is not None and form != "harmony":
         said, first = segments[0]
         assume(not (special and said and first.startswith("<tool_call>\n")))  # a line feed next to hidden marks
