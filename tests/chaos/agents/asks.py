@@ -72,21 +72,18 @@ def agents_of(form: str) -> Iterator[Agent]:
         if ask is Ask.THOUGHT and form not in THOUGHTS:
             continue
         for api in Api:
-            for stream in (True, False):
-                if stream or not (ask is Ask.CALLS and api is Api.MESSAGES):  # may be cut
-                    yield Agent(api, ask, stream)
+            cut = ask is Ask.CALLS and api is Api.MESSAGES  # it may be, and then a whole answer has no text of it
+            # Free text of harmony may have many messages, of whose order a whole chat tells nothing.
+            mixed = form == "harmony" and api is Api.CHATS and ask not in (Ask.FORMAT, Ask.THOUGHT)
+            yield from (Agent(api, ask, stream) for stream in (True, False) if not (mixed if stream else cut))
 
 
 def half_of(form: str) -> list[Agent]:
-    """Each request over each API once, streamed or whole."""
-    every = list(agents_of(form))
-    pairs = dict.fromkeys((agent.ask, agent.api) for agent in every)
-    return [
-        agent
-        for i, pair in enumerate(pairs)
-        for agent in every
-        if (agent.ask, agent.api) == pair and agent.stream == (i % 2 == 0 or pair == (Ask.CALLS, Api.MESSAGES))
-    ]
+    """Each request over each API once, streamed or whole in turn, where it can be both."""
+    both = dict[tuple[Ask, Api], list[Agent]]()
+    for agent in agents_of(form):
+        both.setdefault((agent.ask, agent.api), []).append(agent)
+    return [each[i % len(each)] for i, each in enumerate(both.values())]
 
 
 def asked(agent: Agent, question: int, tokens: int, seed: int, form: str) -> dict[str, Any]:

@@ -15,7 +15,10 @@ _Request = tuple[Agent, int, int, int]
 
 
 class Undisturbed:
-    """Answers of one service, each asked for once: as a whole chat, whatever API it is expected of."""
+    """Answers of one service, each asked for once and whole.
+
+    Messages must say what Responses does. Chats have an answer of their own, as they tell no order of its parts.
+    """
 
     def __init__(self, url: str, form: str) -> None:
         self._url, self._form = url, form
@@ -37,14 +40,15 @@ class Undisturbed:
         return replace(own, names=()) if stream.agent.api is Api.MESSAGES else own
 
     def _asked(self, stream: Stream) -> Expected:
-        chat = replace(stream, agent=_request(stream)[0], reader=Reader.STEADY, slo_classes=())
-        body = {**body_of(chat, (), None, self._form), "outrider": _ALONE}
-        told = told_by(self._url, chat, body, lambda _: None)
+        alone = replace(stream, agent=_request(stream)[0], reader=Reader.STEADY, slo_classes=())
+        body = {**body_of(alone, (), None, self._form), "outrider": _ALONE}
+        told = told_by(self._url, alone, body, lambda _: None)
         assert told.end is End.WHOLE, f"needs an answer, found {told.end} {told.status}: {told.detail:.300}"
         return Expected(told.names(0), told.text(0), told.finishes(0)[0], told.usage)
 
 
 def _request(stream: Stream) -> _Request:
     assert stream.agent is not None, "only agents are asked"
-    agent = replace(stream.agent, api=Api.CHATS, stream=False)
+    chat = stream.agent.api is Api.CHATS
+    agent = replace(stream.agent, api=Api.CHATS if chat else Api.RESPONSES, stream=False)
     return agent, stream.prompt, stream.tokens, stream.seed
