@@ -120,7 +120,9 @@ def settings(cells: Cells) -> list[Figures]:
     """Scores of the searched settings over those at the start; the settings themselves are among the cells."""
     found: Figures = {}
     for name in ("wisp", "ours"):
-        one = cells[f"settings | {name}"]
+        one = cells.get(f"settings | {name}")
+        if one is None:
+            continue
         found[f"{name}, gain"] = [one["score"] / one["printed"]]
         found[f"{name}, tried"] = [float(len(one["tried"]))]
     return [found]
