@@ -232,7 +232,8 @@ def _read(
         check_allowed(body.outrider, tenant, limits, everybodys)
         prompts = read_prompts(body, tokenizer, limits)
         grammar = read_grammar(body, limits)
-        message = message_form(body, prompts[0].text, limits, has_grammar=grammar is not None)
+        in_form = grammar is not None and grammar.holds_all
+        message = message_form(body, prompts[0].text, limits, in_form=in_form)
         return asked, prompts, grammar, message
 
 

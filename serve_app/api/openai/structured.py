@@ -59,6 +59,11 @@ class RequestedGrammar:
     source: GrammarSource
     tools: str = ""  # what is shown of the tools whose calls the rules have behind the answer
 
+    @property
+    def holds_all(self) -> bool:
+        """Whether all of an answer is held to it; strict tools leave the text before and between calls free."""
+        return self.field != "tools"
+
     def validated(self, verdict: GrammarVerdict) -> Grammar:
         """Return the grammar for verifiers, unless the verdict is that it cannot be compiled."""
         if verdict.needed:

@@ -8,18 +8,16 @@ from serve_app.api.openai.tools.request import read_tools
 from serve_app.api.service import RequestLimits
 
 
-def message_form(
-    body: CompletionBody | ChatBody, prompt: str, limits: RequestLimits, *, has_grammar: bool
-) -> MessageForm:
+def message_form(body: CompletionBody | ChatBody, prompt: str, limits: RequestLimits, *, in_form: bool) -> MessageForm:
     """Return how the answers to a chat are read; a completion is all text.
 
-    ``has_grammar``: the answer is held to one, from its first token on where the end of reasoning is no token.
+    ``in_form``: all of the answer is held to a grammar, from its first token on where the end of reasoning is no token.
     """
     if not isinstance(body, ChatBody):
         return PLAIN
     offered, thinking = read_tools(body, limits.tool_format), limits.thinking
     left = Opened.CLOSED if thinking is None else thinking.left_by(prompt)
-    if left is Opened.OPEN and has_grammar and thinking is not None and thinking.closes.token_id is None:
+    if left is Opened.OPEN and in_form and thinking is not None and thinking.closes.token_id is None:
         left = Opened.CLOSED
     return MessageForm(
         thinking,

@@ -239,11 +239,23 @@ def test_a_grammar_begins_behind_reasoning(
     assert [grammar.opened_by, grammar.begins_after] == ids
 
 
-@pytest.mark.parametrize(("fields", "name"), [({}, "reasoning_content"), ({"response_format": OBJECT}, "content")])
+STRICT = {"type": "function", "function": {"name": "look", "strict": True, "parameters": {"type": "object"}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({}, "reasoning_content"),
+        ({"tools": [STRICT]}, "reasoning_content"),  # the text before calls is free
+        ({"response_format": OBJECT}, "content"),
+    ],
+)
 def test_an_answer_in_a_form_from_its_first_token_on_is_no_reasoning(fields: dict[str, Any], name: str) -> None:
     """Kimi's prompt opens its reasoning, whose end is no token that a form could wait for."""
     body = CHAT | {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 90, **fields}
-    message = post(service_of("kimi", '{"a": 1}'), "/v1/chat/completions", body).json()["choices"][0]["message"]
+    message = post(service_of("kimi", '{"a": 1}', "hermes"), "/v1/chat/completions", body).json()["choices"][0][
+        "message"
+    ]
     assert {key: value for key, value in message.items() if value} == {"role": "assistant", name: '{"a": 1}'}
 
 
