@@ -40,7 +40,7 @@ def cells(only: Sequence[str], links: Sequence[LinkProfile], temperatures: Seque
 
     Slow links come first: a coordinator's link estimate is updated by traffic, and faster when the rate rises.
     """
-    every = tuple(Cell(*of) for of in product(links, dict.fromkeys(temperatures)))
+    every = tuple(Cell(*of) for of in product(sorted(links, key=lambda link: link.up_bps), dict.fromkeys(temperatures)))
     strangers = [prefix for prefix in only if not any(cell.name.startswith(prefix) for cell in every)]
     if strangers:
         raise ParameterError("--cells", f"beginnings of {', '.join(cell.name for cell in every)}", strangers[0])
