@@ -36,11 +36,4 @@ def _begin(threads: int, device: str) -> None:
 
 def card_of(kind: type[_Card], facts: ModelIdentity, max_context_tokens: int) -> _Card:
     """Return an engine's card; ``max_context_tokens`` is what it can hold; its model may allow more."""
-    return kind(
-        name=facts.name,
-        model_hash=facts.model_hash,
-        token_map_hash=facts.token_map_hash,
-        vocab_size=facts.vocab_size,
-        eos_token_ids=facts.eos_token_ids,
-        max_context_tokens=max_context_tokens,
-    )
+    return kind(**{**vars(ModelIdentity.of(facts)), "max_context_tokens": max_context_tokens})
