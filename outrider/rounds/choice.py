@@ -140,7 +140,7 @@ class RoundChooser:
             acceptance=self._acceptance.view() if drafts and self._acceptance is not None else _NOTHING_KNOWN,
             protocols=protocols if trusted else untrusted_safe_protocols(protocols, generation.request.params),
             window=self._window,
-            expansion=self._expansion,
+            expansion=() if chains_only else self._expansion,
             rows=0 if chains_only else self._rows,
             may_grow=not chains_only,
             later_protocols=self._protocols,  # it may have a trusted drafter then

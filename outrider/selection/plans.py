@@ -62,6 +62,8 @@ def candidate_plans(
     expansion: tuple[int, ...],
     rows: int = 0,
     most_grown: int = 0,
+    *,
+    chains_only: bool = False,
 ) -> PlanSet:
     """Return all plans to choose from, without duplicates.
 
@@ -72,6 +74,7 @@ def candidate_plans(
         expansion: the only tree shape allowed; () allows ``TREE_SHAPES``.
         rows: nodes of the dynamic tree that replaces a protocol's other plans; 0: none does.
         most_grown: largest number of nodes of dynamic trees beside other plans; 0: none.
+        chains_only: leave out trees of a fixed shape.
     """
     plans: list[DraftPlan | None] = [] if fixed_window else [None]
     windows = (longest,) if fixed_window else range(1, longest + 1)
@@ -79,7 +82,7 @@ def candidate_plans(
         if rows and PROTOCOLS[protocol].grows:
             plans += fixed_plan(protocol, longest, rows=rows).plans
             continue
-        trees = _trees(protocol, longest, fixed_window=fixed_window, expansion=expansion)
+        trees = [] if chains_only else _trees(protocol, longest, fixed_window=fixed_window, expansion=expansion)
         if not PROTOCOLS[protocol].chains:
             plans += trees or fixed_plan(protocol, longest).plans
         else:

@@ -56,6 +56,7 @@ def choose_by(cost: Cost, situation: RoundSituation, previous: RoundChoice | Non
         situation.expansion,
         situation.grown_rows,
         situation.most_grown,
+        chains_only=situation.drafter is not None and situation.drafter.chains_only,
     )
     estimates = estimate(situation, plans, last_plan)
     costs = cost(situation, estimates)

@@ -14,6 +14,7 @@ from outrider.rounds.events import LeasedDrafter, RoundInput
 from outrider.rounds.generation import Generation
 from outrider.rounds.present_load import PresentLoad
 from outrider.selection.acceptance import AcceptanceBook
+from outrider.selection.cheapest import Cheapest
 from outrider.selection.drift import RejectionDrift
 from outrider.selection.fixed import Fixed
 from outrider.selection.situation import DrafterView, RoundChoice, RoundSituation
@@ -144,3 +145,22 @@ def test_a_drafter_of_chains_is_asked_for_nothing_else() -> None:
         policy = Seeing()
         assert RoundChooser(generation, speculation, policy).choose(RoundInput(device, VIEW), None).chosen.plan == plan
         assert (policy.told.grown_rows, policy.told.most_grown) == (0, 0)
+
+
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("expansion", [(), (2, 2, 1)])
+def test_no_policy_weighs_a_tree_for_a_drafter_of_chains(window: int | None, expansion: tuple[int, ...]) -> None:
+    plans = {}
+    for chains_only in (False, True):
+        view = DrafterView(None, 0.001, 0.0, node_share=0.0, chains_only=chains_only)
+        device = LeasedDrafter("small", AcceptanceBook(), view, trusted=True)
+        request = GenerationRequest("g", PROMPT, SamplingParams(temperature=0.0), 64, protocol="token_ids")
+        request = replace(request, window=window, expansion=expansion)
+        generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
+        speculation = Speculation(("token_ids",), 16, None, WIRE, has_drafters=True)
+        choosing = RoundChooser(generation, speculation, Cheapest())
+        plans[chains_only] = choosing.choose(RoundInput(device, VIEW), None).chosen.plan
+    if expansion:
+        assert plans[False] is not None
+        assert plans[False].is_tree, "or the test says nothing"
+    assert plans[True] is None or not plans[True].is_tree

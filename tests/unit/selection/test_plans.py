@@ -86,3 +86,13 @@ def test_rules() -> None:
     assert PROTOCOLS["token_ids"].rule(SAMPLED, WIRE) is AcceptanceRule.SHARED_NOISE
     assert PROTOCOLS["dssd"].rule(SAMPLED, WIRE) is AcceptanceRule.RATIO
     assert PROTOCOLS["tslt_tree"].rule(SAMPLED, WIRE) is AcceptanceRule.RATIO_DISTINCT
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("expansion", [(), (2, 2, 1)])
+def test_a_drafter_of_chains_is_offered_no_trees(fixed: bool, expansion: tuple[int, ...]) -> None:
+    whole = candidate_plans(("token_ids",), 3, fixed, expansion, most_grown=16).plans
+    chains = candidate_plans(("token_ids",), 3, fixed, expansion, chains_only=True).plans
+    assert any(plan is not None and plan.is_tree for plan in whole)
+    assert [plan.window for plan in chains if plan is not None] == ([3] if fixed else [1, 2, 3])
+    assert not any(plan is not None and plan.is_tree for plan in chains)
