@@ -150,7 +150,7 @@ def test_a_drafter_of_chains_is_asked_for_nothing_else() -> None:
 @pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("expansion", [(), (2, 2, 1)])
 def test_no_policy_weighs_a_tree_for_a_drafter_of_chains(window: int | None, expansion: tuple[int, ...]) -> None:
-    plans = {}
+    shaped = {}
     for chains_only in (False, True):
         view = DrafterView(None, 0.001, 0.0, node_share=0.0, chains_only=chains_only)
         device = LeasedDrafter("small", AcceptanceBook(), view, trusted=True)
@@ -159,8 +159,7 @@ def test_no_policy_weighs_a_tree_for_a_drafter_of_chains(window: int | None, exp
         generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
         speculation = Speculation(("token_ids",), 16, None, WIRE, has_drafters=True)
         choosing = RoundChooser(generation, speculation, Cheapest())
-        plans[chains_only] = choosing.choose(RoundInput(device, VIEW), None).chosen.plan
-    if expansion:
-        assert plans[False] is not None
-        assert plans[False].is_tree, "or the test says nothing"
-    assert plans[True] is None or not plans[True].is_tree
+        plan = choosing.choose(RoundInput(device, VIEW), None).chosen.plan
+        shaped[chains_only] = plan is not None and plan.is_tree
+    assert shaped[False] or not expansion, "or the test says nothing"
+    assert not shaped[True]
