@@ -73,8 +73,10 @@ def agents_of(form: str) -> Iterator[Agent]:
             continue
         for api in Api:
             cut = ask is Ask.CALLS and api is Api.MESSAGES  # it may be, and then a whole answer has no text of it
-            # Free text of harmony may have many messages, of whose order a whole chat tells nothing.
-            mixed = form == "harmony" and api is Api.CHATS and ask not in (Ask.FORMAT, Ask.THOUGHT)
+            # Behind calls comes what was cut of another, and harmony's free text may have many messages: of their
+            # order a whole chat tells nothing.
+            ordered = ask in (Ask.FORMAT, Ask.THOUGHT) or (form != "harmony" and ask is not Ask.CALLS)
+            mixed = api is Api.CHATS and not ordered
             yield from (Agent(api, ask, stream) for stream in (True, False) if not (mixed if stream else cut))
 
 
