@@ -1,5 +1,6 @@
 from dataclasses import fields, replace
 from random import Random
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -65,9 +66,8 @@ def test_both_ends_write_the_version_that_is_agreed_on(monkeypatch: pytest.Monke
 def test_a_format_pickled_by_the_last_release_needs_no_version() -> None:
     """Nor does one of ours hold up what unpickles it there: unknown fields at the end are dropped."""
     wire = WireFormat(49152)
-    state = wire.__getstate__()  # type: ignore[attr-defined]  # of a dataclass with slots
-    older = object.__new__(WireFormat)
-    older.__setstate__(state[:-1])  # type: ignore[attr-defined]
+    older: Any = object.__new__(WireFormat)
+    older.__setstate__(cast(Any, wire).__getstate__()[:-1])  # of a dataclass with slots
     assert [field.name for field in fields(WireFormat)][-1] == "version"
     coordinator, drafter = CoordinatorSession(wire, "g"), DrafterSession(older, "g", PREFIX)
     request = ask(1, 100, (7,), (*PREFIX, 7), 2)

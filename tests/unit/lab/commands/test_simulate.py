@@ -136,6 +136,8 @@ def figures() -> CapacityFigures:
             0,
             1.0,
             1,
+            10 + index,
+            0.0,
         )
         for case in chosen
         for index, variant in enumerate(case.variants)
