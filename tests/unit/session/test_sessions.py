@@ -67,7 +67,7 @@ def test_a_format_pickled_by_the_last_release_needs_no_version() -> None:
     """Nor does one of ours hold up what unpickles it there: unknown fields at the end are dropped."""
     wire = WireFormat(49152)
     older: Any = object.__new__(WireFormat)
-    older.__setstate__(cast(Any, wire).__getstate__()[:-1])  # of a dataclass with slots
+    older.__setstate__(cast("Any", wire).__getstate__()[:-1])  # of a dataclass with slots
     assert [field.name for field in fields(WireFormat)][-1] == "version"
     coordinator, drafter = CoordinatorSession(wire, "g"), DrafterSession(older, "g", PREFIX)
     request = ask(1, 100, (7,), (*PREFIX, 7), 2)
