@@ -139,7 +139,6 @@ class SimAdmissionConfig:
     enabled: bool = True
     weighs: bool = _ADMISSION.weighs
     max_load: Annotated[float, Field(gt=0, le=1)] = _ADMISSION.max_load
-    overcommits_kv: bool = _ADMISSION.overcommits_kv
     best_effort_floor: Probability = _ADMISSION.best_effort_floor
     max_active: PositiveNumber = _ADMISSION.max_active
     max_waiting: Number = _ADMISSION.max_waiting

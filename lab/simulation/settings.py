@@ -70,7 +70,6 @@ class Variant(StrEnum):
     SCHEDULER = "+ scheduler"
     ADMISSION = "+ admission"
     CHAINS = "+ window"
-    OVERCOMMIT = "+ admission, kv overcommitted"  # admission that promises more KV than there is
     WISP = "wisp"  # Algorithm 1, a doomed block binds nobody; the flagged token is sent
     WISP_ALONE = "wisp, alone"  # a doomed block goes alone
     WISP_LAST = "wisp, doomed last"  # a doomed block is best effort
@@ -83,7 +82,7 @@ class Variant(StrEnum):
 
 ABLATION = (Variant.SLED, Variant.KV, Variant.SCHEDULER, Variant.ADMISSION, Variant.CHAINS)
 PRODUCT = Variant.CHAINS  # what the service does: admission, and the draft length that serves most devices
-_ADMITTING = frozenset({Variant.ADMISSION, Variant.CHAINS, Variant.OVERCOMMIT})
+_ADMITTING = frozenset({Variant.ADMISSION, Variant.CHAINS})
 _ALGORITHM_1: Mapping[Variant, Wisp] = MappingProxyType(
     {
         Variant.WISP: Wisp(),
@@ -121,7 +120,6 @@ _SYSTEMS: Mapping[Variant, System] = MappingProxyType(
         Variant.KV: System.SLED_KV,
         Variant.SCHEDULER: System.OUTRIDER,
         Variant.ADMISSION: System.OUTRIDER,
-        Variant.OVERCOMMIT: System.OUTRIDER,
         Variant.CHAINS: System.OUTRIDER,
         Variant.PREDICTOR: System.SLED_KV,
         Variant.CENTRALIZED: System.CENTRALIZED,
@@ -203,7 +201,7 @@ def scenario_of(
         seed=seed,
         warmup_s=warmup_s,
         plans_late=True,
-        admission=_admission_of(variant, verifier),
+        admission=admission_of(verifier) if variant in _ADMITTING else None,
         scheduling=Scheduling(_ALGORITHM_1[variant], DeadlineRule.ROUND) if variant in _ALGORITHM_1 else None,
     )
 
@@ -211,12 +209,6 @@ def scenario_of(
 def admission_of(verifier: VerifierModel) -> AdmissionRules:
     """Return the service's own admission rules, with as many places as a batch has blocks."""
     return AdmissionRules(max_active=verifier.limits.max_blocks)
-
-
-def _admission_of(variant: Variant, verifier: VerifierModel) -> AdmissionRules | None:
-    if variant not in _ADMITTING:
-        return None
-    return replace(admission_of(verifier), overcommits_kv=variant is Variant.OVERCOMMIT)
 
 
 def preset(name: str) -> Settings:

@@ -34,7 +34,6 @@ class Decision:
             floor_share=rules.best_effort_floor if wanted else 0.0,
             max_load=rules.max_load,
             weighs=rules.weighs,
-            overcommits_kv=rules.overcommits_kv,
             verifier=verifier,
         )
         self.promised = sums_of([self._needs(one) for one in active if one.promised])

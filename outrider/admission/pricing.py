@@ -5,7 +5,7 @@ from math import ceil
 
 from outrider.admission.decisions import ScarceResource, Shortage
 from outrider.admission.history import Histories
-from outrider.admission.response_load import recomputing_load, response_load, useful_share
+from outrider.admission.response_load import response_load, useful_share
 from outrider.admission.responses import TrackedResponse
 from outrider.admission.room import Bounds, Needs
 from outrider.admission.share_correction import ShareCorrections
@@ -30,8 +30,7 @@ class Prices:
         kv = history.kv(asked.prompt_tokens, asked.most_tokens, verifier.block_tokens)
         # In vain: its load exceeds the capacity left by passes as short as its own speed requires.
         share = useful_share(slo.tokens_per_s, verifier) * self._corrections.of(slo.name)
-        again = recomputing_load(slo.tokens_per_s, kv[0], verifier)
-        one.needs = Needs(load, *kv, share=share, in_vain=load > bounds.load(share), recomputing=again)
+        one.needs = Needs(load, *kv, share=share, in_vain=load > bounds.load(share))
         one.priced_at_s = now_s
         return one.needs
 

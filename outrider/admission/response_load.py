@@ -9,8 +9,7 @@ from math import ceil, floor
 
 from outrider.admission.rounds import RoundShape
 from outrider.contracts.cost import BatchWork, CostModel, VerifyCost
-from outrider.scheduling.ledger import wide_cap_s
-from outrider.scheduling.promised_load import PromisedNeed, added_s, load_of
+from outrider.scheduling.promised_load import PromisedNeed, load_of
 
 _WAITED = 0.5  # of a pass, on average, for a block that arrives in its middle
 
@@ -43,13 +42,6 @@ def response_load(tokens_per_s: float, prompt_tokens: int, output_tokens: float,
         for rows, weight in ((low, 1.0 - share), (ceil(shape.rows), share))
         if weight
     )
-
-
-def recomputing_load(tokens_per_s: float, kv_tokens: float, verifier: VerifierNow) -> float:
-    """Return the load of computing a response's KV once for each time that its slack lasts; 0 of best effort."""
-    if tokens_per_s == 0.0:
-        return 0.0
-    return added_s(VerifyCost(round(kv_tokens), 0), verifier.cost_model) / wide_cap_s(tokens_per_s)
 
 
 def useful_share(fastest_tokens_per_s: float, verifier: VerifierNow) -> float:

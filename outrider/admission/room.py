@@ -18,7 +18,6 @@ class Needs:
     kv_variance: float
     share: float = 1.0  # of the time, left to rows in passes as short as its speed demands; 1 for best effort
     in_vain: bool = False  # its promise could not be kept even alone on the verifier
-    recomputing: float = 0.0  # load of computing its KV again as often as its slack allows it to be evicted
 
     @property
     def bound(self) -> float:
@@ -35,7 +34,6 @@ class Sums:
     share: float = 1.0  # the least of their bounds
     kv_tokens: float = 0.0
     kv_variance: float = 0.0
-    recomputing: float = 0.0
 
     def plus(self, needs: Needs) -> "Sums":
         return self.beside(sums_of([needs]))
@@ -47,7 +45,6 @@ class Sums:
             min(self.share, other.share),
             self.kv_tokens + other.kv_tokens,
             self.kv_variance + other.kv_variance,
-            self.recomputing + other.recomputing,
         )
 
     @property
@@ -57,15 +54,14 @@ class Sums:
 
 
 def sums_of(needs: Iterable[Needs]) -> Sums:
-    places, load, share, kv_tokens, kv_variance, recomputing = 0, 0.0, 1.0, 0.0, 0.0, 0.0
+    places, load, share, kv_tokens, kv_variance = 0, 0.0, 1.0, 0.0, 0.0
     for one in needs:
         places += 1
         load += one.load
         share = min(share, one.bound)
         kv_tokens += one.kv_tokens
         kv_variance += one.kv_variance
-        recomputing += one.recomputing
-    return Sums(places, load, share, kv_tokens, kv_variance, recomputing)
+    return Sums(places, load, share, kv_tokens, kv_variance)
 
 
 class ResourceHolder(Protocol):
@@ -83,7 +79,6 @@ class Bounds:
     floor_share: float  # of KV
     max_load: float
     weighs: bool  # whether load and KV are bounded at all
-    overcommits_kv: bool  # whether promises may need more KV than there is
     verifier: VerifierNow
 
     @property
@@ -114,20 +109,10 @@ def promised_shortage(needs: Needs, promised: Sums, bounds: Bounds, *, resumed: 
     allowed = bounds.load(min(promised.share, needs.share))
     if needs.in_vain or promised.load + needs.load > allowed:
         return Shortage(ScarceResource.LOAD, needs.load, promised.load, allowed)
-    kv_allowed, together = bounds.kv_tokens * (1.0 - bounds.floor_share), promised.plus(needs)
-    fits = together.kv_nearly_always <= kv_allowed
-    if not fits and not (bounds.overcommits_kv and _is_recomputed_in_time(together, kv_allowed, allowed)):
+    kv_allowed = bounds.kv_tokens * (1.0 - bounds.floor_share)
+    if promised.plus(needs).kv_nearly_always > kv_allowed:
         return Shortage(ScarceResource.MEMORY, needs.kv_tokens, promised.kv_nearly_always, kv_allowed)
     return None
-
-
-def _is_recomputed_in_time(together: Sums, kv_allowed: float, load_allowed: float) -> bool:
-    """Return whether KV that does not fit can be computed again in time.
-
-    That share of all KV is evicted at any time, and comes back when the slack of its responses is used up.
-    """
-    evicted = 1.0 - kv_allowed / together.kv_nearly_always
-    return together.load + evicted * together.recomputing <= load_allowed
 
 
 def best_effort_shortage(

@@ -11,8 +11,6 @@ class AdmissionRules:
     max_load: float = 0.8  # verifier seconds per second that promises may need, if passes had no constant cost
     # share of places, KV and time that promises leave to best effort while any is there
     best_effort_floor: float = 0.05
-    # whether promises may need more KV than there is, where computing evicted KV again fits in ``max_load``
-    overcommits_kv: bool = False
     max_active: int = 32  # responses active at once; ``max_waiting``: responses that wait to be begun
     max_waiting: int = 128
     max_wait_s: float = 10.0  # longest wait for a promise, in each class that the response allows

@@ -163,7 +163,6 @@ class AdmissionConfig:
 
     enabled: bool = True
     max_load: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.8
-    overcommits_kv: bool = False
     max_wait_s: Seconds = 10.0
     best_effort_max_wait_s: Seconds = 300.0
 

@@ -162,7 +162,6 @@ def admission_rules(config: Config) -> AdmissionRules:
     return AdmissionRules(
         weighs=admission.enabled,
         max_load=admission.max_load,
-        overcommits_kv=admission.overcommits_kv,
         max_active=limits.max_concurrent_generations,
         max_waiting=limits.max_queued_generations,
         max_wait_s=admission.max_wait_s,

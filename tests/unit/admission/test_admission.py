@@ -290,18 +290,6 @@ def test_memory_without_a_free_position_is_told() -> None:
     assert "positions" in found.message
 
 
-def test_promises_may_need_more_kv_than_there_is_where_it_is_computed_again_in_time() -> None:
-    """Each needs a load of 0.02; a position of KV costs 10 ms again, once in the 12 s that a response's slack lasts."""
-    full = VerifierNow(TENTH_PER_BLOCK, RoundShape(rounds=1), kv_tokens=100)
-    everybody = [asked(f"p{i}", TWO) for i in range(20)]
-    assert len(ask(admission(max_active=100), *everybody, verifier=full).admitted) == 1
-    to = admission(max_active=100, overcommits_kv=True)
-    count = len(ask(to, *everybody, verifier=full).admitted)
-    load = count * 0.02 + (to.report().kv_tokens - 100) * 0.01 / 12.0
-    assert load == pytest.approx(RULES.max_load, abs=0.1)
-    assert ScarceResource.MEMORY in {one.shortage.resource for one in to.decide(10.0, full).refused}
-
-
 def test_open_rules_let_in_whatever_has_a_place() -> None:
     to = admission(weighs=False, max_active=40, best_effort_floor=0.0)
     full = VerifierNow(TENTH_PER_BLOCK, RoundShape(rounds=1), kv_tokens=100)

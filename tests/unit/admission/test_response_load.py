@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.admission.history import Histories, ResponseMean
-from outrider.admission.response_load import VerifierNow, recomputing_load, response_load, useful_share
+from outrider.admission.response_load import VerifierNow, response_load, useful_share
 from outrider.admission.rounds import MeasuredRounds, RoundShape
 from outrider.admission.rules import AdmissionRules
 from outrider.admission.share_correction import ShareCorrections
@@ -100,10 +100,3 @@ def test_trust_settles_by_how_many_promises_are_broken(late_share: float) -> Non
     assert (corrections.of("fast") > 0.9) is (late_share < 0.1)
     assert 0.2 <= corrections.of("fast") <= 1.0
     assert corrections.of("slow") == 1.0
-
-
-def test_evicted_kv_is_computed_once_for_each_time_that_slack_lasts() -> None:
-    verifier = VerifierNow(COSTS, RoundShape(rounds=1))
-    assert recomputing_load(4.0, 150.0, verifier) == pytest.approx(block_s(150, 0) / 12.0), "48 tokens at 4 tokens/s"
-    assert recomputing_load(16.0, 150.0, verifier) == pytest.approx(block_s(150, 0) / 3.0)
-    assert recomputing_load(0.0, 150.0, verifier) == 0.0

@@ -41,7 +41,7 @@ class System:
 
 
 WISP, TUNED = System("wisp", Variant.WISP), System("wisp, searched", Variant.WISP, "wisp")
-OURS, ADMITTING = System("ours", Variant.SCHEDULER), System("ours, admission", Variant.OVERCOMMIT)
+OURS, ADMITTING = System("ours", Variant.SCHEDULER), System("ours, admission", Variant.ADMISSION)
 OURS_TUNED = System("ours, searched", Variant.SCHEDULER, "ours")
 FCFS = System("fcfs", Variant.KV)
 SLED, CENTRALIZED = System("sled", Variant.SLED), System("centralized", Variant.CENTRALIZED)
