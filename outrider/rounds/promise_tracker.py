@@ -69,11 +69,11 @@ class PromiseTracker:
 
     def deadline_at_s(self, began_at_s: float, expected_tokens: float) -> float:
         """Return the deadline of a round's commit; infinity without a promise."""
-        ledger = self._ledger
         if self._rule is DeadlineRule.LEDGER or not self._due:
-            deadline_at_s = ledger.deadline_at_s(expected_tokens)
-            return deadline_at_s + ledger.forgotten_s if self._kv_is_short() else deadline_at_s
-        return round_deadline_at_s(began_at_s, expected_tokens, ledger.tokens_per_s)
+            if self._kv_is_short():  # the ledger keeps the slack that this deadline uses, or it would count as debt
+                self._ledger = self._ledger.widened()
+            return self._ledger.deadline_at_s(expected_tokens)
+        return round_deadline_at_s(began_at_s, expected_tokens, self._ledger.tokens_per_s)
 
     @property
     def tokens_per_s(self) -> float:

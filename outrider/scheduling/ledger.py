@@ -8,7 +8,8 @@ in the end.
     a round's deadline  =    anchor + (tokens since the anchor + the round's expected tokens) / speed
 
 The anchor starts at the first token, which has a deadline of its own. Both sides are capped by moving the anchor.
-*Slack* is capped because a response that is far ahead would otherwise pause for that long, which a reader sees. *Debt*
+*Slack* is capped because a response that is far ahead would otherwise pause for that long, which a reader sees. While
+KV is short a deadline may use more of it (``widened``); what was used so is no debt, then or later. *Debt*
 is capped where it is larger than that of the response as a whole, because slack was capped before: such a response
 could afford the pause, and must not outrank all others for it. A response whose total debt exceeds the cap is *doomed*:
 it will hardly end in time, and serving it as if it could would break other promises. It has no deadline and is best
@@ -26,6 +27,7 @@ from outrider.contracts.slo import LedgerRecord
 SLACK_CAP_S = 3.0
 WIDE_CAP_S, WIDE_CAP_TOKENS = 12.0, 48.0  # while KV is short, the smaller: rounds for which it is computed once
 DEBT_CAP_S = 3.0
+_ROUNDING_S = 1e-6  # tolerance for rounding
 FIRST_TOKEN_S = 1.0  # from request to first token, where a speed is promised
 
 
@@ -67,14 +69,14 @@ class Ledger:
         """Return the time until it is behind, negative if it is; infinity for best effort or before a first token."""
         return inf if self.first_at_s is None else self._on_schedule_until_s(0.0) - now_s
 
-    @property
-    def forgotten_s(self) -> float:
-        """Slack of the whole response that the cap forgot, up to the wide cap; 0 for best effort and before a token."""
+    def widened(self) -> "Ledger":
+        """Return the ledger with the slack of the whole response that the cap forgot, up to the wide cap."""
         if self.first_at_s is None or self.tokens_per_s == 0.0:
-            return 0.0
+            return self
         whole_until_s = self.first_at_s + self.tokens / self.tokens_per_s
-        forgotten_s = max(0.0, whole_until_s - self._on_schedule_until_s(0.0))
-        return min(forgotten_s, wide_cap_s(self.tokens_per_s) - SLACK_CAP_S)
+        until_s = min(whole_until_s, self.last_at_s + wide_cap_s(self.tokens_per_s))
+        forgotten_s = until_s - self._on_schedule_until_s(0.0)
+        return replace(self, anchor_at_s=self.anchor_at_s + forgotten_s) if forgotten_s > _ROUNDING_S else self
 
     @property
     def doomed(self) -> bool:

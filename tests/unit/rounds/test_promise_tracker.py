@@ -129,3 +129,17 @@ def test_while_kv_is_short_a_response_may_be_further_ahead() -> None:
     assert tracker.deadline_at_s(1.0, 4.0) == 5.0
     short = True
     assert tracker.deadline_at_s(1.0, 4.0) == 11.0
+
+
+def test_slack_that_was_used_while_kv_was_short_is_no_debt_later() -> None:
+    """40 tokens at 2 tokens/s by 8 s: due at 22 s with four more. They come at 19 s, and KV is no longer short."""
+    short = True
+    tracker = PromiseTracker(resumed_ledger(2.0, None, 0.0), DeadlineRule.LEDGER, SpikeDetector(), lambda: short)
+    tracker.committed(1, 0.0)
+    tracker.committed(40, 8.0)
+    assert tracker.deadline_at_s(8.0, 4.0) == tracker.deadline_at_s(8.0, 4.0) == 22.0, "used once"
+    short = False
+    tracker.committed(4, 19.0)
+    assert tracker.record == LedgerRecord(tokens=44, elapsed_s=19.0, slack_s=3.0, times_behind=0)
+    assert tracker.promise(20.0) == SpeedPromise(2.0, 2.0)
+    assert tracker.deadline_at_s(20.0, 4.0) == 24.0
