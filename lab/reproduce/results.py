@@ -1,7 +1,8 @@
 """Results of items: means over seeds, kept as one JSON file per paper, and written into the papers' page.
 
 A cell of the page names its figure in a comment before the value, which is written anew from the results:
-``<!-- dssd / tables 2 and 3 / dsd -->0.68 / 0.65<!-- -->``.
+``<!-- dssd / tables 2 and 3 / dsd -->0.68 / 0.65<!-- -->``. Behind it stand ``¹`` where only one of several seeds was
+run, and ``†`` where a tree was run that is no commit's.
 """
 
 import json
@@ -22,22 +23,22 @@ _T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # two-sided, by the number of
 Results = dict[str, dict[str, Any]]  # of a paper, by item
 
 
-def over_seeds(runs: Sequence[Figures]) -> dict[str, list[dict[str, float]]]:
-    """Mean of each figure over runs that differ in the seed, and half of its 95 % interval (Student's t).
+def over_seeds(runs: Sequence[Figures]) -> dict[str, list[dict[str, float | None]]]:
+    """Mean of each figure over runs that differ in the seed, and half of its 95 % interval (Student's t; None of one).
 
     Raises:
         ValueError: runs have different figures.
     """
     if any(run.keys() != runs[0].keys() for run in runs):
         raise ValueError(f"needs the same figures of every seed, found {[sorted(run) for run in runs]}")
-    found = {}
+    found = dict[str, list[dict[str, float | None]]]()
     for name in runs[0]:
         columns = list(zip(*(run[name] for run in runs), strict=True))
         found[name] = [{"mean": mean(column), "half_interval": _half(column)} for column in columns]
     return found
 
 
-def over_own_seeds(runs: Sequence[Figures]) -> dict[str, list[dict[str, float]]]:
+def over_own_seeds(runs: Sequence[Figures]) -> dict[str, list[dict[str, float | None]]]:
     """Do the same for each figure over the runs that have it at its full length, and say how many these are."""
     found = {}
     for name in dict.fromkeys(name for run in runs for name in run):
@@ -47,8 +48,8 @@ def over_own_seeds(runs: Sequence[Figures]) -> dict[str, list[dict[str, float]]]
     return found
 
 
-def _half(values: Sequence[float]) -> float:
-    return 0.0 if len(values) == 1 else _T_95[len(values)] * stdev(values) / len(values) ** 0.5
+def _half(values: Sequence[float]) -> float | None:
+    return None if len(values) == 1 else _T_95[len(values)] * stdev(values) / len(values) ** 0.5
 
 
 def read(paper: str, folder: Path = FOLDER) -> Results:
@@ -68,12 +69,19 @@ def page_with(page: str, kept: Mapping[str, Results], items: Sequence[Item]) -> 
     def cell(found: re.Match[str]) -> str:
         paper, name, figure, _ = found.groups()
         try:
-            values = kept[paper][name]["figures"][figure]
+            result = kept[paper][name]
+            values = result["figures"][figure]
         except KeyError:
             raise ValueError(f"needs a result for {paper} / {name} / {figure}, found none") from None
         chosen = formats[paper, name]
         digits = max((prefix for prefix in chosen if figure.startswith(prefix)), key=len)
         shown = " / ".join(format(value["mean"], chosen[digits]) for value in values)
-        return f"<!-- {paper} / {name} / {figure} -->{shown}<!-- -->"
+        return f"<!-- {paper} / {name} / {figure} -->{shown}{_marks(result['run'], values)}<!-- -->"
 
     return _CELL.sub(cell, page)
+
+
+def _marks(run: Mapping[str, Any], values: Sequence[Mapping[str, Any]]) -> str:
+    one_seed = any(value.get("runs") == 1 for value in values)
+    unknown = any(commit is None or commit.endswith("-dirty") for commit in (run["commit"], *run.get("cells", ())))
+    return "¹" * one_seed + "†" * unknown

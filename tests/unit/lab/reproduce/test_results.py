@@ -6,7 +6,8 @@ from lab.reproduce.items import ITEMS, Item
 from lab.reproduce.results import PAGE, over_seeds, page_with, read
 
 ITEM = Item("wisp", "table 2", ("bench",), (), lambda _: {}, {"": ".0f", "share": ".2f"})
-KEPT = {"wisp": {"table 2": {"figures": {"sled": [{"mean": 70.4}, {"mean": 37.0}], "share of late": [{"mean": 0.1}]}}}}
+FIGURES = {"sled": [{"mean": 70.4}, {"mean": 37.0}], "share of late": [{"mean": 0.1}]}
+KEPT = {"wisp": {"table 2": {"run": {"commit": "abc"}, "figures": FIGURES}}}
 CELL = "| a | <!-- wisp / table 2 / sled -->1 / 2<!-- --> and <!-- wisp / table 2 / share of late -->0<!-- --> |"
 
 
@@ -19,7 +20,7 @@ def test_means_and_intervals_are_over_seeds() -> None:
 
 
 def test_one_seed_has_no_interval() -> None:
-    assert over_seeds([{"a": [1.5]}]) == {"a": [{"mean": 1.5, "half_interval": 0.0}]}
+    assert over_seeds([{"a": [1.5]}]) == {"a": [{"mean": 1.5, "half_interval": None}]}
 
 
 def test_seeds_with_other_figures_are_refused() -> None:
@@ -31,6 +32,23 @@ def test_cells_are_written_anew_and_nothing_else() -> None:
     page = page_with(CELL, KEPT, [ITEM])
     assert page == CELL.replace("-->1 / 2<", "-->70 / 37<").replace("-->0<", "-->0.10<")
     assert page_with(page, KEPT, [ITEM]) == page
+
+
+@pytest.mark.parametrize(
+    ("run", "seeds", "marks"),
+    [
+        ({"commit": "abc"}, 3, ""),
+        ({"commit": "abc"}, 1, "¹"),
+        ({"commit": "abc-dirty"}, 3, "†"),
+        ({"commit": None}, 1, "¹†"),
+        ({"commit": "abc", "cells": ["abc", "abc-dirty"]}, 1, "¹†"),
+        ({"commit": "abc", "cells": ["def"]}, 2, ""),
+    ],
+)
+def test_one_seed_and_a_tree_that_is_no_commits_are_marked(run: dict[str, object], seeds: int, marks: str) -> None:
+    kept = {"wisp": {"table 2": {"run": run, "figures": {"sled": [{"mean": 3.0, "runs": seeds}]}}}}
+    page = page_with("<!-- wisp / table 2 / sled -->1<!-- -->", kept, [ITEM])
+    assert page == f"<!-- wisp / table 2 / sled -->3{marks}<!-- -->"
 
 
 def test_a_cell_without_a_result_is_refused() -> None:
