@@ -3,7 +3,8 @@
 import json
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -72,11 +73,27 @@ def told_by(url: str, stream: Stream, body: dict[str, object], on_tokens: Callab
                     return log.told(End.FAILED, response.status_code, line.removeprefix("data: "))
                 if stream.reader is Reader.HANGS_UP and log.events >= stream.hangs_up_after:
                     return log.told(End.HUNG_UP, response.status_code)
-    except httpx.ReadTimeout as error:
-        return log.told(End.SILENT, detail=repr(error))
-    except (httpx.TransportError, OSError) as error:
-        return log.told(End.BROKEN, detail=repr(error))
+    except (_MalformedError, httpx.TransportError, OSError) as error:
+        return log.told(_end_by(error), detail=repr(error))
     return log.told(End.WHOLE if log.done else End.BROKEN, httpx.codes.OK)
+
+
+def _end_by(error: Exception) -> End:
+    if isinstance(error, _MalformedError):
+        return End.MALFORMED
+    return End.SILENT if isinstance(error, httpx.ReadTimeout) else End.BROKEN
+
+
+class _MalformedError(Exception):
+    """An answer that cannot be read as its API's."""
+
+
+@contextmanager
+def _well_formed(data: str | bytes) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise _MalformedError(f"{error!r} in {data[:160]!r}") from error
 
 
 class _Log:
@@ -95,7 +112,9 @@ class _Log:
             return False  # the event's name, or a comment, which keeps a connection alive
         self._behind += self.done
         self.events += 1
-        return self._read(line.removeprefix("data: "))
+        data = line.removeprefix("data: ")
+        with _well_formed(data):
+            return self._read(data)
 
     def take_whole(self, content: bytes) -> None:
         """Take an answer that is not streamed."""
@@ -150,7 +169,8 @@ class _AgentLog(_Log):
         self._answer = answer
 
     def take_whole(self, content: bytes) -> None:
-        self._add(self._answer.whole(json.loads(content)))
+        with _well_formed(content):
+            self._add(self._answer.whole(json.loads(content)))
         self.done = True
 
     def _read(self, data: str) -> bool:

@@ -13,6 +13,7 @@ class End(StrEnum):
     WHOLE = "whole"
     REFUSED = "refused"  # a status other than 200
     FAILED = "failed"  # an error event
+    MALFORMED = "malformed"  # what its API has no word for
     BROKEN = "broken"  # its connection
     HUNG_UP = "hung_up"  # by its client, as planned
     SILENT = "silent"  # nothing came for longer than anything may take
