@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.chaos.judging import Struck, judged, longest_silence_s, overlapped
+from tests.chaos.agents.asks import Agent, Api, Ask
+from tests.chaos.judging import Struck, judged, judged_stream, longest_silence_s, overlapped
 from tests.chaos.readiness import Loads, Span
 from tests.chaos.report import quantile, rows, table
 from tests.chaos.running import Outcome, silences
@@ -71,6 +72,41 @@ def test_other_tokens_do_not(names: tuple[str, ...], says: str) -> None:
 )
 def test_a_whole_stream_is_whole(changes: dict[str, object], says: str) -> None:
     assert any(says in line for line in found(replace(whole(), **changes)))  # type: ignore[arg-type]
+
+
+def agent(api: Api) -> Stream:
+    return replace(GREEDY, kind=StreamKind.AGENT, agent=Agent(api, Ask.CALL, stream=True))
+
+
+def called(names: Sequence[str], **usage: int) -> Told:
+    """A call, which ends by itself; what has no tokens' ids has its text."""
+    pieces = tuple(Piece(1.0, 0, text, (text,) if text in names else ()) for text in NAMES)
+    return whole(pieces=(*pieces[:-1], replace(pieces[-1], finish="stop")), usage=usage)
+
+
+@pytest.mark.parametrize("api", [Api.CHATS, Api.RESPONSES])
+@pytest.mark.parametrize("names", [NAMES[:3], ()])
+def test_token_ids_of_agents_are_not_lost(api: Api, names: tuple[str, ...]) -> None:
+    lost = called(names, completion_tokens=4)
+    for expected in (NAMES, names):  # whether or not they were lost without a fault, too
+        usage = {"completion_tokens": 4}
+        assert judged_stream(agent(api), called(NAMES, **usage), [Expected(NAMES, "abcd", "stop", usage)], (), ()) == []
+        assert judged_stream(agent(api), lost, [Expected(expected, "abcd", "stop", usage)], (), ())
+    told_less = called(names, completion_tokens=len(names))
+    assert judged_stream(agent(api), told_less, [Expected(NAMES, "abcd", "stop")], (), ())
+
+
+def test_messages_tell_no_token_ids() -> None:
+    usage = {"completion_tokens": 4}
+    told = called((), **usage)
+    assert judged_stream(agent(Api.MESSAGES), told, [Expected((), "abcd", "stop", usage)], (), ()) == []
+
+
+def test_tokens_behind_a_stop_string_are_not_shown() -> None:
+    told = called(NAMES, completion_tokens=5)
+    expected = Expected((*NAMES, "e", "f"), "abcd", "stop")
+    assert judged_stream(replace(GREEDY, stop_at=0.5), told, [expected], (), ()) == []
+    assert judged_stream(GREEDY, replace(told, usage={"completion_tokens": 4}), [expected], (), ())
 
 
 @pytest.mark.parametrize(
