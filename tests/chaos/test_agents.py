@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from outrider.config.schema import ToolFormatName
-from tests.chaos.agents.answers import Answer, code_of
+from tests.chaos.agents.answers import Answer, code_of, with_objects
 from tests.chaos.agents.asks import Agent, Api, Ask, agents_of, asked, half_of
 from tests.chaos.agents.models import FORMS
 from tests.chaos.schedules import FaultKind, Schedule, Victim, schedule_of_agents
@@ -20,10 +20,11 @@ from tests.unit.serve_app.api.reasoning.test_scores import dialogues
 from tests.unit.serve_app.api.test_tools import hermes
 from tests.unit.serve_app.api.text_service import LIMITS, MODEL, TextService
 
-CALL = hermes("plan", '{"place": "the sea", "days": 3}')
+ARGUMENTS = '{"place": "the sea",  "days":3}'
+CALL = hermes("plan", ARGUMENTS)
 SAID = f"<think>Hm.</think>First. {CALL}\n{CALL}"
-BARE = '\n[call of plan]\n{"place":"thesea","days":3}'
-TOLD = f"\n[thought]\nHm.\n[said]\nFirst. {BARE}{BARE}"
+HEAD = "\n[call of plan]\n"
+TOLD = f"\n[thought]\nHm.\n[said]\nFirst. {HEAD}{ARGUMENTS}{HEAD}{ARGUMENTS}"
 
 
 def service_of(form: ToolFormatName, text: str) -> TextService:
@@ -61,7 +62,36 @@ def test_all_apis_tell_the_same_whole_and_streamed() -> None:
     for agent in agents:
         own = thinks.get(agent.api, {"thinking": {"type": "enabled"}})
         found = told(agent, "hermes", **own)
-        assert found == (text, [] if agent.api is Api.MESSAGES else names, finish, usage), agent
+        assert found == (as_told(agent, text), [] if agent.api is Api.MESSAGES else names, finish, usage), agent
+
+
+def as_told(agent: Agent, text: str) -> str:
+    return with_objects(text) if agent.api is Api.MESSAGES and not agent.stream else text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "alike"),
+    [
+        ('{"place":"the sea","days":3}', True),
+        (' {"place": "the\\u0020sea",\n"days": 3}\n', True),
+        ('{"place": "thesea", "days": 3}', False),
+        ('{"place": "the  sea", "days": 3}', False),
+        ('{"place": "the sea", "days": 3.0}', False),
+        ('{"place": "the sea", "days": 3', False),
+    ],
+)
+def test_blanks_within_strings_of_arguments_are_not_lost(arguments: str, alike: bool) -> None:
+    own, other = with_objects(f"{HEAD}{ARGUMENTS}"), with_objects(f"{HEAD}{arguments}")
+    assert (own == other) is alike
+    assert with_objects(f"\n[said]\nMy  {{}}{HEAD}{arguments}{HEAD}{ARGUMENTS}") == f"\n[said]\nMy  {{}}{other}{own}"
+    call = {"function": {"arguments": arguments}}
+    events: dict[Api, Any] = {
+        Api.CHATS: {"choices": [{"delta": {"tool_calls": [call]}, "finish_reason": None}]},
+        Api.RESPONSES: {"type": "response.function_call_arguments.delta", "delta": arguments},
+        Api.MESSAGES: {"type": "content_block_delta", "delta": {"partial_json": arguments}},
+    }
+    for api, event in events.items():
+        assert Answer(api).event(json.dumps(event)).text == arguments, "verbatim"
 
 
 @settings(max_examples=40)
@@ -71,8 +101,8 @@ def test_parts_come_in_one_order_over_both_apis_that_tell_it(form: ToolFormatNam
     assume(text)
     agents = [Agent(api, Ask.TEXT, stream) for api in (Api.RESPONSES, Api.MESSAGES) for stream in (False, True)]
     whole, *others = [told(agent, form, text) for agent in agents]
-    for found in others:
-        assert (found[0], *found[2:]) == (whole[0], *whole[2:])
+    for agent, found in zip(agents[1:], others, strict=True):
+        assert (found[0], *found[2:]) == (as_told(agent, whole[0]), *whole[2:])
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -1,11 +1,13 @@
 """Answers of three APIs as one text that all of them have alike, from their events or whole. Pure.
 
-The text has a line in front of reasoning, of what is said and of each call. Arguments are without blanks, as Messages
-tells a whole call's as an object.
+The text has a line in front of reasoning, of what is said and of each call. Arguments are told as they come; a whole
+Message has them as an object (``with_objects``).
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +15,7 @@ from tests.chaos.agents.asks import Api
 
 _ENDS = {"tool_calls": "stop", "end_turn": "stop", "tool_use": "stop", "max_tokens": "length"}
 _CODES = {"overloaded_error": "unavailable", "timeout_error": "timeout", "rate_limit_error": "busy"}  # of Messages
+_HEADS = re.compile(r"(\n\[(?:call of [^\n]*|said|thought)\]\n)")
 Json = Mapping[str, Any]
 
 
@@ -89,7 +92,7 @@ class Answer:
         for call in delta.get("tool_calls") or ():
             if "id" in call:
                 yield self._called(call["function"]["name"])
-            yield _bare(call["function"]["arguments"])
+            yield call["function"]["arguments"]
 
     def _of_response(self, event: Json) -> Part:
         names, text = _names(event), ""
@@ -101,7 +104,7 @@ class Answer:
             case "response.output_item.added" if event["item"]["type"] == "function_call":
                 text = self._called(event["item"]["name"])
             case "response.function_call_arguments.delta":
-                text = _bare(event["delta"])
+                text = event["delta"]
             case "response.completed" | "response.incomplete":
                 response = event["response"]
                 self._count(response["usage"], "input_tokens", "output_tokens")
@@ -110,7 +113,7 @@ class Answer:
 
     def _item(self, item: Json) -> Iterator[str]:
         if item["type"] == "function_call":
-            yield self._called(item["name"]) + _bare(item["arguments"])
+            yield self._called(item["name"]) + item["arguments"]
             return
         for content in item["content"]:
             yield self._said("said" if item["type"] == "message" else "thought", content["text"])
@@ -122,7 +125,7 @@ class Answer:
             case "content_block_delta":
                 delta = event["delta"]
                 text = self._said("said", delta.get("text", "")) + self._said("thought", delta.get("thinking", ""))
-                return Part(text + _bare(delta.get("partial_json", "")))
+                return Part(text + delta.get("partial_json", ""))
             case "message_delta":
                 self._count_message(event["usage"])
                 return Part(finish=_end(event["delta"]["stop_reason"]))
@@ -131,7 +134,7 @@ class Answer:
     def _block(self, block: Json) -> Iterator[str]:
         match block["type"]:
             case "tool_use":
-                yield self._called(block["name"]) + _bare(json.dumps(block["input"], ensure_ascii=False))
+                yield self._called(block["name"]) + _object(block["input"])
             case "text":
                 yield self._said("said", block["text"])
             case "thinking":
@@ -150,6 +153,16 @@ class Answer:
         self.usage = {"prompt_tokens": prompt, "completion_tokens": answer, "reasoning_tokens": thought}
 
 
+def with_objects(text: str) -> str:
+    """An answer as a whole Message tells it: of calls' arguments their value, not how they are written."""
+    heads_and_parts = _HEADS.split(text)
+    for i in range(1, len(heads_and_parts), 2):
+        if heads_and_parts[i].startswith("\n[call of "):
+            with suppress(ValueError):
+                heads_and_parts[i + 1] = _object(json.loads(heads_and_parts[i + 1]))
+    return "".join(heads_and_parts)
+
+
 def code_of(api: Api, detail: str) -> str | None:
     """The code of an error in the API's form, in OpenAI's words; None where there is none."""
     try:
@@ -166,8 +179,8 @@ def _names(content: Json) -> tuple[str, ...]:
     return tuple(map(str, ids))
 
 
-def _bare(arguments: str) -> str:
-    return "".join(arguments.split())
+def _object(arguments: object) -> str:
+    return json.dumps(arguments, ensure_ascii=False)
 
 
 def _end(reason: str | None) -> str | None:

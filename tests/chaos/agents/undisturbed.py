@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from tests.chaos.agents.answers import with_objects
 from tests.chaos.agents.asks import Agent, Api
 from tests.chaos.clients import body_of, told_by
 from tests.chaos.schedules import Reader, Stream
@@ -25,7 +26,7 @@ class Undisturbed:
         self._known: dict[_Request, Expected] = {}
 
     def expected(self, streams: Sequence[Stream]) -> dict[int, tuple[Expected, ...]]:
-        """Of each of these streams; Messages tells no token ids."""
+        """Of each of these streams; Messages tells no token ids, and whole ones no arguments verbatim."""
         unknown = list(
             {request: stream for stream in streams if (request := _request(stream)) not in self._known}.items()
         )
@@ -37,7 +38,9 @@ class Undisturbed:
     def _of(self, stream: Stream) -> Expected:
         own = self._known[_request(stream)]
         assert stream.agent is not None, "only agents are expected to say this"
-        return replace(own, names=()) if stream.agent.api is Api.MESSAGES else own
+        if stream.agent.api is not Api.MESSAGES:
+            return own
+        return replace(own, names=(), text=own.text if stream.agent.stream else with_objects(own.text))
 
     def _asked(self, stream: Stream) -> Expected:
         alone = replace(stream, agent=_request(stream)[0], reader=Reader.STEADY, slo_classes=())
