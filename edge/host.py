@@ -25,7 +25,7 @@ from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.link import Direction
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import GenerationId, SamplingParams
-from outrider.contracts.verifying import KvUsage, OpenGeneration
+from outrider.contracts.verifying import OpenGeneration
 from outrider.engines.drafter.contained import ContainedDrafts, DraftStep
 from outrider.engines.engine_beat import EngineBeat
 from outrider.protocols.registry import PLAINEST
@@ -164,10 +164,6 @@ class DrafterHost:
         """Return the generations in memory, and the TCP segments sent so far."""
         self._check()
         return DrafterHoldings(tuple(self._sessions), *self._sent())
-
-    async def usage(self) -> KvUsage:
-        """Return the engine's use of memory, read on its thread between two steps."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._engine.usage)
 
     async def close(self, generation: GenerationId) -> None:
         """Drop a generation; cancel an exchange that still waits for its draft."""

@@ -4,6 +4,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 from outrider.contracts.drafting import Draft, DraftAnswer
 from outrider.contracts.requests import GenerationId
@@ -38,8 +39,11 @@ class StatusLine:
         self._name, self._clock = name, clock
         self._at_s, self._drafted, self._accepted, self._tested = clock(), 0, 0, 0
 
-    def line(self, engine: CountingDrafter, verdicts: Verdicts, connections: int) -> str:
-        """Return what was drafted since the last line, for how many generations, and whether anybody is connected."""
+    def line(self, engine: CountingDrafter, verdicts: Verdicts, generations: int, connections: int) -> str:
+        """Return what was drafted since the last line, for how many generations, and whether anybody is connected.
+
+        Of the engine only counters are read: its thread changes the rest meanwhile.
+        """
         now_s = self._clock()
         drafted, accepted, tested = engine.drafted, verdicts.accepted, verdicts.tested
         rate = (drafted - self._drafted) / max(now_s - self._at_s, 1e-9)
@@ -47,12 +51,12 @@ class StatusLine:
         share = f"{(accepted - self._accepted) / tests:.2f} accepted" if tests else "none tested"
         self._at_s, self._drafted, self._accepted, self._tested = now_s, drafted, accepted, tested
         link = f"{connections} coordinators connected" if connections else "no coordinator connected"
-        return f"{self._name}: {engine.usage().generations} generations, {rate:.1f} tokens/s, {share}, {link}"
+        return f"{self._name}: {generations} generations, {rate:.1f} tokens/s, {share}, {link}"
 
 
 def tell_systemd(message: str) -> None:
     """Send ``READY=1`` or ``STATUS=...`` to the service manager, if one started this process."""
     address = os.environ.get("NOTIFY_SOCKET")
     if address:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
             notified.sendto(message.encode(), "\0" + address[1:] if address.startswith("@") else address)

@@ -21,19 +21,20 @@ def test_a_line_says_what_was_drafted_since_the_last_and_no_token(tmp_path: Path
     device.tokens += [*draft.token_ids[:3], draft.token_ids[3] ^ 1]
     draft_of(engine, device.request(4))
     now_s = 2.0
-    line = status.line(engine, verdicts, 1)
+    line = status.line(engine, verdicts, 1, 1)
     assert line == "small: 1 generations, 4.0 tokens/s, 0.75 accepted, 1 coordinators connected"
     engine.close("a")
     now_s = 3.0
-    line = status.line(engine, verdicts, 0)
+    line = status.line(engine, verdicts, 0, 0)
     assert line == "small: 0 generations, 0.0 tokens/s, none tested, no coordinator connected"
 
 
 def test_the_service_manager_is_told_if_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tell_systemd("READY=1")
     address = str(tmp_path / "notify")
+    monkeypatch.setenv("NOTIFY_SOCKET", address)
+    tell_systemd("READY=1")  # it has just gone
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(address)
-        monkeypatch.setenv("NOTIFY_SOCKET", address)
         tell_systemd("STATUS=drafting")
         assert manager.recv(100) == b"STATUS=drafting"
