@@ -193,7 +193,8 @@ def _read_params(reader: BitReader) -> SamplingParams:
     if (biased := reader.count()) > _MOST_BIASES:
         raise MessageError(f"needs at most {_MOST_BIASES} biases, found {biased}")
     logit_bias = tuple((reader.uint(32), _read_double(reader)) for _ in range(biased))
-    withheld = reader.count()
+    if (withheld := reader.count()) > _MOST_BIASES:
+        raise MessageError(f"needs at most {_MOST_BIASES} tokens withheld, found {withheld}")
     withheld_ids = tuple(map(int, reader.uints(withheld, 32)))
     return SamplingParams(
         **numbers,

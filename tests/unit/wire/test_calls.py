@@ -162,3 +162,9 @@ def test_every_field_of_a_generation_is_told_or_known_not_to_be() -> None:
     assert len(fields(SamplingParams)) == 12
     assert len(fields(WireFormat)) == 10
     assert len(fields(DraftTerms)) == 3
+
+
+def test_no_more_tokens_are_withheld_than_biased() -> None:
+    opening = replace(OPENING, params=SamplingParams(withheld_ids=tuple(range(4097)), withheld_until=9))
+    with pytest.raises(MessageError, match="at most 4096 tokens withheld, found 4097"):
+        read_call(write_call("open", opening, DraftTerms(WireFormat(VOCAB))))
