@@ -20,7 +20,14 @@ from outrider.contracts.drafting import (
     DraftRequest,
     DraftTerms,
 )
-from outrider.contracts.errors import ChecksumError, DrafterBrokenError, DraftingFailedError, OutriderError
+from outrider.contracts.errors import (
+    ChecksumError,
+    ContextTooLongError,
+    DrafterBrokenError,
+    DraftingFailedError,
+    OutriderError,
+    VocabularyMismatchError,
+)
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.link import Direction
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
@@ -124,9 +131,21 @@ class DrafterHost:
 
         Raises:
             ContextTooLongError: the generation can never fit this drafter.
+            VocabularyMismatchError: its token ids are of another vocabulary; some might not be in the model.
         """
-        token_ids = (*request.prompt_ids, *request.output_ids)
-        session = DrafterSession(terms.wire, request.generation, token_ids)
+        if terms.wire.vocab_size != self._card.vocab_size:
+            raise VocabularyMismatchError(
+                f"needs token ids of a vocabulary of {self._card.vocab_size}, found {terms.wire.vocab_size}; draft for "
+                "the drafter's own target"
+            )
+        token_ids, most = (*request.prompt_ids, *request.output_ids), self._card.max_context_tokens
+        if len(token_ids) >= most:  # before they are hashed, on the event loop
+            raise ContextTooLongError(
+                f"needs {len(token_ids) + 1} positions, found a drafter limit of {most} (draft model context and KV "
+                "budget); raise the drafter group's KV budget"
+            )
+        self._supersede(request.generation)
+        session = DrafterSession(terms.wire, request.generation, token_ids, most)
         self._sessions[request.generation] = session
         await self._carry(Direction.DOWN, len(token_ids) * id_bits(terms.wire.vocab_size))
         if self._sessions.get(request.generation) is not session:
@@ -168,10 +187,14 @@ class DrafterHost:
     async def close(self, generation: GenerationId) -> None:
         """Drop a generation; cancel an exchange that still waits for its draft."""
         self._sessions.pop(generation, None)
+        self._supersede(generation)
+        await self._apply(partial(self._engine.close, generation))
+
+    def _supersede(self, generation: GenerationId) -> None:
+        """Cancel exchanges of a generation that wait for a draft which the engine will not make any more."""
         for (name, _), answer in self._waiting.items():
             if name == generation:
                 answer.cancel()
-        await self._apply(partial(self._engine.close, generation))
 
     async def _answered(self, generation: GenerationId, order: bytes) -> bytes:
         session = self._sessions.get(generation)
@@ -189,8 +212,7 @@ class DrafterHost:
     async def _drafted(self, request: DraftRequest) -> DraftAnswer:
         key = (request.generation, request.round)
         answer: asyncio.Future[DraftAnswer] = asyncio.get_running_loop().create_future()
-        if key in self._waiting:  # a repeated order: the coordinator does not wait for the first answer any more
-            self._waiting[key].cancel()
+        self._supersede(request.generation)  # the coordinator does not wait for the answer to an earlier order
         self._waiting[key] = answer
         try:
             await self._apply(partial(self._engine.submit, request))

@@ -140,9 +140,14 @@ class CoordinatorSession:
 class DrafterSession:
     """The drafter's end. It keeps the committed sequence, against which checksums are verified."""
 
-    def __init__(self, wire: WireFormat, generation: GenerationId, token_ids: Sequence[int]) -> None:
-        """Start with the committed tokens ``token_ids`` that the generation was opened with."""
-        self._wire = wire
+    def __init__(
+        self, wire: WireFormat, generation: GenerationId, token_ids: Sequence[int], most_tokens: int = 2**31
+    ) -> None:
+        """Start with the committed tokens ``token_ids`` that the generation was opened with.
+
+        An order of more than ``most_tokens``, as no drafter's context has, is a ``MessageError`` before it is hashed.
+        """
+        self._wire, self._most_tokens = wire, most_tokens
         self._generation = generation
         self._token_ids = array("q", token_ids)
         self._hashes = array("Q", [EMPTY_PREFIX_HASH])  # of each prefix, so that an order hashes only its own tokens
@@ -187,6 +192,8 @@ class DrafterSession:
         block_length = self._block.length if relative and self._block else None
         order = read_order(BitReader(message.body), self._wire, block_length)
         position, feedback = self._committed(order.verdict)
+        if len(feedback) > self._most_tokens:
+            raise MessageError(f"needs an order of at most {self._most_tokens} tokens, found {len(feedback)}")
         hashes = _hashes(self._hashes[position], feedback)
         prefix_hash = hashes[-1] if hashes else self._hashes[position]
         check(message, prefix_hash)
