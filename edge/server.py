@@ -44,7 +44,7 @@ class HostServer:
         finally:
             for task in tuple(answering):
                 task.cancel()
-            writer.close()
+            writer.transport.abort()  # ``close`` would wait until the other side has read what is buffered
             with suppress(OSError):
                 await writer.wait_closed()
 

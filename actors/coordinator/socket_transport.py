@@ -13,7 +13,13 @@ from typing import Any
 from actors.waiting import retrieve, within
 from edge.frames import frame, read_frame
 from outrider.contracts.drafting import DraftTerms
-from outrider.contracts.errors import DrafterBrokenError, DrafterSilentError, MessageError
+from outrider.contracts.errors import (
+    DrafterBrokenError,
+    DrafterLostError,
+    DrafterSilentError,
+    MessageError,
+    OutriderError,
+)
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import OpenGeneration
 from outrider.versions import VERSIONS
@@ -47,6 +53,7 @@ class SocketDrafterTransport:
         self._number = 0
         self._writer: asyncio.StreamWriter | None = None  # while the stream is open
         self._running: asyncio.Task[None] | None = None
+        self._is_closed = False
         self.opened = 0  # times that the stream was opened
 
     async def greet(self, deadline_s: float) -> DrafterCard:
@@ -97,10 +104,20 @@ class SocketDrafterTransport:
             self._send(self._next_number(), data, reply_bytes("close"), self._writer)
 
     async def disconnect(self) -> None:
-        """Close the stream for good; calls that still wait end by their deadlines."""
+        """Close the stream for good. Calls that still wait, and later ones, end by ``DrafterLostError``."""
+        self._is_closed = True
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait({self._running})
+        self._end_waiting(self._disconnected())
+
+    def _disconnected(self) -> DrafterLostError:
+        return DrafterLostError(f"drafter {self._name} is disconnected")
+
+    def _end_waiting(self, error: OutriderError) -> None:
+        for call in self._waiting.values():
+            if not call.reply.done():
+                call.reply.set_exception(error)
 
     async def _answer(self, method: str, *arguments: Any, deadline_s: float, message_bytes: int) -> Answer:
         most_bytes = answer_bytes(message_bytes)
@@ -110,6 +127,8 @@ class SocketDrafterTransport:
         return answer
 
     async def _called(self, method: str, *arguments: Any, deadline_s: float, most_bytes: int | None = None) -> Reply:
+        if self._is_closed:
+            raise self._disconnected()
         most_bytes = reply_bytes(method) if most_bytes is None else most_bytes
         data, number = write_call(method, *arguments, version=self.protocol_version), self._next_number()
         call = _WaitingCall(data, most_bytes, asyncio.get_running_loop().create_future())
@@ -155,9 +174,7 @@ class SocketDrafterTransport:
                     return
                 await asyncio.sleep(_PAUSE_S)
         except MessageError as error:
-            for call in self._waiting.values():
-                if not call.reply.done():
-                    call.reply.set_exception(DrafterBrokenError(str(error)))
+            self._end_waiting(DrafterBrokenError(str(error)))
 
     async def _read(self) -> None:
         reader, writer = await self._connect()
@@ -173,6 +190,6 @@ class SocketDrafterTransport:
                     found.reply.set_result(reply)
         finally:
             self._writer = None
-            writer.close()
+            writer.transport.abort()  # ``close`` would wait until the device has read what is buffered
             with suppress(OSError):
                 await writer.wait_closed()

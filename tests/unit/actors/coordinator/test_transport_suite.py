@@ -321,3 +321,74 @@ def test_a_host_goes_on_behind_a_caller_that_sends_no_frames(tmp_path: Path) -> 
             await client.round()
 
     asyncio.run(within(SOON_S, run()))
+
+
+@asynccontextmanager
+async def unread(said: bytes = b"") -> AsyncIterator[SocketDrafterTransport]:
+    """A device that says this and reads nothing, until the end."""
+    ended = asyncio.Event()
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(said)
+        await ended.wait()
+        writer.transport.abort()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    transport = SocketDrafterTransport("d", lambda: asyncio.open_connection(*server.sockets[0].getsockname()))
+    yield transport
+    await within(SOON_S, transport.disconnect())
+    ended.set()
+    server.close()
+    await server.wait_closed()
+
+
+MUCH = bytes(8 * 2**20)  # more than sockets hold
+FIVE_S = 5.0
+
+
+def test_a_device_that_does_not_read_holds_nobody_up() -> None:
+    async def run() -> None:
+        async with unread() as transport:
+            with pytest.raises(DrafterSilentError):
+                await transport.probe(MUCH, 1, LATE_S)
+            waiting = asyncio.create_task(transport.probe(MUCH, 1, SOON_S))
+            await asyncio.sleep(0)
+            await within(FIVE_S, transport.disconnect())
+            opened = transport.opened
+            with pytest.raises(DrafterLostError, match="is disconnected"):
+                await waiting
+            with pytest.raises(DrafterLostError, match="is disconnected"):
+                await transport.probe(b"?", 1, SOON_S)
+            assert transport.opened == opened
+
+    asyncio.run(within(SOON_S, run()))
+
+
+def test_what_is_no_frame_is_told_although_nothing_is_read() -> None:
+    async def run() -> None:
+        async with unread(b"\xff" * 99) as transport:
+            with pytest.raises(DrafterBrokenError, match="for call 65535"):
+                await transport.probe(MUCH, 1, FIVE_S)
+
+    asyncio.run(within(SOON_S, run()))
+
+
+def test_a_host_leaves_a_caller_that_reads_nothing() -> None:
+    async def run() -> None:
+        left, answers = asyncio.Event(), HostServer(SuiteHost())
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await answers.serve(reader, writer)
+            left.set()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname(), limit=1)
+        writer.write(frame(1, write_call("probe", b"", len(MUCH))))
+        await reader.readexactly(1)  # of a reply that is never read whole
+        writer.write(b"\xff" * 99)
+        await within(FIVE_S, left.wait())
+        writer.transport.abort()
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(within(SOON_S, run()))
