@@ -3,20 +3,24 @@
 Who reads says how long the content of a frame may be, and nothing of a longer one is read.
 """
 
-import asyncio
 import struct
 from collections.abc import Callable
+from typing import Protocol
 
 from outrider.contracts.errors import MessageError
 
 _HEAD = struct.Struct(">IH")  # length, number of the call
 
 
+class ExactReader(Protocol):
+    async def readexactly(self, n: int, /) -> bytes: ...
+
+
 def frame(number: int, content: bytes) -> bytes:
     return _HEAD.pack(len(content), number) + content
 
 
-async def read_frame(reader: asyncio.StreamReader, most_bytes: Callable[[int], int]) -> tuple[int, bytes]:
+async def read_frame(reader: ExactReader, most_bytes: Callable[[int], int]) -> tuple[int, bytes]:
     """Return the next frame's number and content.
 
     Args:

@@ -1,7 +1,8 @@
 """Carries messages to a drafter over a stream, such as a local socket, on which a device answers (``edge.server``).
 
 The stream may break under a call. It is opened again, and calls that still wait are sent once more: a drafter answers a
-repeated one as before.
+repeated one as before. It is broken from here, too: if a deadline passes in which the device sends not one byte, if the
+device leaves too many calls unanswered, or if it reads too slowly. So nothing is kept for a device without bound.
 """
 
 import asyncio
@@ -28,6 +29,9 @@ from outrider.wire.envelope import MAX_MESSAGE_BYTES
 from outrider.wire.replies import Answer, DrafterCard, Reply, answer_bytes, read_reply, reply_bytes
 
 _PAUSE_S = 0.05  # before a stream is opened again
+_NUMBERS = 2**16  # of calls; one is used again once its call was answered
+_MOST_UNANSWERED = 4096  # calls, those included that have met their deadlines
+_MOST_UNSENT_BYTES = 2**24  # of calls that wait, or in a stream's buffer; then no further one, of any size
 _LEAST_PROTOCOL = 7  # the first in which calls are bytes
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -38,6 +42,28 @@ class _WaitingCall:
     data: bytes
     most_bytes: int
     reply: "asyncio.Future[bytes]"
+
+
+@dataclass(slots=True)
+class _Heard:
+    bytes: int = 0  # that have come, on all streams
+
+
+class _HeardReader:
+    """Reads a stream and counts what has come, so that a slow device is told from a silent one."""
+
+    def __init__(self, reader: asyncio.StreamReader, heard: _Heard) -> None:
+        self._reader, self._heard = reader, heard
+
+    async def readexactly(self, n: int, /) -> bytes:
+        data = bytearray()
+        while len(data) < n:
+            part = await self._reader.read(n - len(data))
+            if not part:
+                raise asyncio.IncompleteReadError(bytes(data), n)
+            self._heard.bytes += len(part)
+            data += part
+        return bytes(data)
 
 
 class SocketDrafterTransport:
@@ -52,6 +78,7 @@ class SocketDrafterTransport:
         self._bounds: dict[int, int] = {}  # of replies that may come on this stream, by number
         self._number = 0
         self._writer: asyncio.StreamWriter | None = None  # while the stream is open
+        self._heard = _Heard()
         self._running: asyncio.Task[None] | None = None
         self._is_closed = False
         self.opened = 0  # times that the stream was opened
@@ -99,7 +126,9 @@ class SocketDrafterTransport:
 
     def close(self, generation: GenerationId) -> None:
         """Have the drafter drop a generation, without waiting; lost if the stream is broken just now."""
-        if self._writer is not None:
+        if self._is_hoarding:
+            self._cut()
+        elif self._writer is not None:
             data = write_call("close", generation, version=self.protocol_version)
             self._send(self._next_number(), data, reply_bytes("close"), self._writer)
 
@@ -130,7 +159,9 @@ class SocketDrafterTransport:
         if self._is_closed:
             raise self._disconnected()
         most_bytes = reply_bytes(method) if most_bytes is None else most_bytes
-        data, number = write_call(method, *arguments, version=self.protocol_version), self._next_number()
+        data = write_call(method, *arguments, version=self.protocol_version)
+        self._refuse_too_many()
+        number, heard_bytes = self._next_number(), self._heard.bytes
         call = _WaitingCall(data, most_bytes, asyncio.get_running_loop().create_future())
         self._waiting[number] = call
         if self._writer is not None:
@@ -141,6 +172,8 @@ class SocketDrafterTransport:
         try:
             return read_reply(await within(deadline_s, call.reply), most_bytes)
         except TimeoutError:
+            if self._heard.bytes == heard_bytes:
+                self._cut()
             raise DrafterSilentError(
                 f"drafter {self._name} needs to answer within {deadline_s:g} s and did not; the generation continues "
                 "without it"
@@ -151,16 +184,39 @@ class SocketDrafterTransport:
             del self._waiting[number]
 
     def _next_number(self) -> int:
-        self._number = (self._number + 1) % 2**16
-        while self._number in self._waiting:
-            self._number = (self._number + 1) % 2**16
+        self._number = (self._number + 1) % _NUMBERS
+        while self._number in self._waiting or self._number in self._bounds:
+            self._number = (self._number + 1) % _NUMBERS
         return self._number
+
+    def _refuse_too_many(self) -> None:
+        if self._is_hoarding:
+            self._cut()
+        waiting_bytes = sum(len(call.data) for call in self._waiting.values())
+        if len(self._waiting) >= _MOST_UNANSWERED or waiting_bytes > _MOST_UNSENT_BYTES:
+            raise DrafterSilentError(
+                f"drafter {self._name} needs fewer than {_MOST_UNANSWERED} calls of {_MOST_UNSENT_BYTES} bytes that "
+                f"wait, found {len(self._waiting)} of {waiting_bytes}"
+            )
+
+    @property
+    def _is_hoarding(self) -> bool:
+        return self._writer is not None and len(self._bounds) >= _MOST_UNANSWERED
+
+    def _cut(self) -> None:
+        """Break the stream. ``_run`` opens it again if calls wait."""
+        if self._writer is not None:
+            self._writer.transport.abort()
+            self._writer = None
 
     def _bound(self, number: int) -> int:
         """Return how long a reply may be, once: late ones are read as well, those of calls never sent are not."""
         return self._bounds.pop(number, -1)
 
     def _send(self, number: int, data: bytes, most_bytes: int, writer: asyncio.StreamWriter) -> None:
+        if writer is self._writer and writer.transport.get_write_buffer_size() > _MOST_UNSENT_BYTES:
+            self._cut()
+            return
         self._bounds[number] = most_bytes
         writer.write(frame(number, data))
 
@@ -177,7 +233,8 @@ class SocketDrafterTransport:
             self._end_waiting(DrafterBrokenError(str(error)))
 
     async def _read(self) -> None:
-        reader, writer = await self._connect()
+        stream, writer = await self._connect()
+        reader = _HeardReader(stream, self._heard)
         self.opened += 1
         try:
             self._bounds.clear()
