@@ -319,6 +319,7 @@ class SimulatedServer:
         """Set the planned cost of evicted sequences' blocks to the whole prefix; return how many were evicted."""
         evicted = self.memory.taken_evicted()
         for number in evicted:
+            self._planner.note_evicted(device_name(number))
             device = self._asking.get(device_name(number))
             if device is not None:
                 self._set_cost(device, VerifyCost(device.total_tokens, 0))

@@ -41,7 +41,8 @@ class ActivePromises:
     def __init__(self) -> None:
         self._needs: dict[GenerationId, _ResponseNeed] = {}
         self._prefix_load, self._counted_at_s = 0.0, 0.0
-        self.memory_blocks = 0  # KV of all responses with a promise, each as of its last block
+        self._evicted = set[GenerationId]()  # of these, those whose KV was evicted since their first block
+        self.memory_blocks = 0  # KV of all, each as of its last block; a prefix that several share counts for each
 
     def arrived(self, blocks: Sequence[tuple[PendingVerification, int]], now_s: float, cost_model: CostModel) -> None:
         """Count blocks that arrived, each with its number of prefix positions. Best-effort blocks are ignored."""
@@ -62,8 +63,21 @@ class ActivePromises:
 
     def over(self, generation: GenerationId) -> None:
         need = self._needs.pop(generation, None)
+        self._evicted.discard(generation)
         if need is not None:
             self.memory_blocks -= need.memory_blocks
+
+    def evicted(self, generation: GenerationId) -> None:
+        """Note that a response's KV was evicted; ignored of best effort."""
+        if generation in self._needs:
+            self._evicted.add(generation)
+
+    def need_more_than(self, memory_blocks: int) -> bool:
+        """Return whether their KV does not fit: the sum of it is larger, and some of it was evicted.
+
+        The sum alone does not say so, as shared prefixes are held once.
+        """
+        return bool(self._evicted) and self.memory_blocks > memory_blocks
 
     def promised(self, now_s: float) -> Promised:
         self._forget(now_s)

@@ -103,9 +103,9 @@ class StepPlanner:
 
     @property
     def kv_is_short(self) -> bool:
-        """Whether the responses with a promise need more KV blocks than there are, so that some are evicted."""
+        """Whether the responses with a promise need more KV blocks than there are, and some were evicted."""
         most = self._limits.max_memory_blocks
-        return most is not None and self._promises.memory_blocks > most
+        return most is not None and self._promises.need_more_than(most)
 
     @property
     def running(self) -> int:
@@ -150,6 +150,9 @@ class StepPlanner:
     def over(self, generation: GenerationId) -> None:
         self._arrived.pop(generation, None)
         self._promises.over(generation)
+
+    def note_evicted(self, generation: GenerationId) -> None:
+        self._promises.evicted(generation)
 
     def note_step(self) -> None:
         """Note that a step has ended and the next one is under way with all running candidates."""

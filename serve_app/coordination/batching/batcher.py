@@ -107,7 +107,7 @@ class Batcher:
         return self._planner.waiting
 
     def kv_is_short(self) -> bool:
-        """Return whether the responses with a promise need more KV blocks than the verifier has."""
+        """Return whether responses with a promise need more KV blocks than the verifier has, and some were evicted."""
         return self._planner.kv_is_short
 
     @property

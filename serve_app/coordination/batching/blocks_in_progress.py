@@ -125,6 +125,7 @@ class BlocksInProgress:
         """Correct the cost of a generation's next block after the verifier evicted its KV."""
         if generation not in self.outcomes:  # closed meanwhile
             return
+        self._planner.note_evicted(generation)
         queued = self.queued.get(generation)
         if queued is not None:
             queued.note_evicted(resident_tokens)

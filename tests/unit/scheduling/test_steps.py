@@ -310,11 +310,28 @@ def test_kv_is_short_where_active_promises_need_more_than_there_is() -> None:
     steps = StepPlanner(SCHEDULING["slo_aware"].policy, replace(ROOMY, max_memory_blocks=9))
     for name in "ab":
         steps.add(name, Asking(block(name, slack_s=1.0, memory_blocks=5)))
-        assert not steps.kv_is_short
         steps.plan(NOW_S, COSTS)
-    assert steps.kv_is_short
+        steps.note_evicted("a" if name == "b" else "nobody")
+        assert steps.kv_is_short is (name == "b")
     steps.set_memory_blocks(None)
     assert not steps.kv_is_short
+    steps.set_memory_blocks(9)
+    steps.over("a")
+    assert not steps.kv_is_short
+
+
+def test_a_prefix_that_many_share_makes_no_kv_short() -> None:
+    """40 agents over a prefix of 600 blocks, each with one of its own: 640 are held, and nothing is evicted."""
+    agents = [block(f"agent{i}", slack_s=1.0, memory_blocks=601) for i in range(40)]
+    steps = planner("slo_aware", replace(ROOMY, max_memory_blocks=1000), agents)
+    steps.plan(NOW_S, COSTS)
+    assert not steps.kv_is_short
+    steps.add("besteffort", Asking(block("besteffort", memory_blocks=601)))
+    steps.plan(NOW_S, COSTS)
+    steps.note_evicted("besteffort")
+    assert not steps.kv_is_short, "what is evicted has no promise"
+    steps.note_evicted("agent7")
+    assert steps.kv_is_short
 
 
 def test_what_active_promises_need_reaches_the_policy_until_they_are_over() -> None:
