@@ -15,9 +15,9 @@ of all is always taken, such as a chunk of a long prompt. Deadlines order blocks
 little late costs one response that little, lost throughput costs all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 
 from outrider.contracts.cost import BatchWork, CostModel
 from outrider.scheduling.batch_length import batch_length_s, best_effort_length_s
@@ -33,7 +33,8 @@ from outrider.scheduling.policy import (
     StopReason,
 )
 
-_URGENT_S = 1.0  # an evicted block due within this time gives way to nobody
+# an evicted block gives way to nobody from this time before it and the cold blocks due before it would be too late
+_URGENT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +65,11 @@ class SloAware:
         wait_s = best_effort_wait_s(work_alone(best_effort, limits), self.best_effort_s, constant_s, cost_model)
         firsts = () if over else [block for block in arrived if block.first and block.deadline_at_s < inf]
         first_due = first_tokens_due(firsts, now_s, constant_s, limits, cost_model, promised)
+        recomputed_s = _recomputed_s(arrived, constant_s, limits.prefill_chunk_tokens, cost_model)
         due = list[float]()
         for block in arrived:
             if since_s <= block.deadline_at_s < inf and not (over and block.first):
-                due.append(first_due[id(block)] if block.first else self._due_at_s(block, now_s))
+                due.append(first_due[id(block)] if block.first else self._due_at_s(block, now_s, recomputed_s))
             elif block.tokens_per_s == 0.0:
                 due.append(best_effort_due_s(block.arrived_at_s, now_s, self.best_effort_s, wait_s))
             else:
@@ -84,13 +86,29 @@ class SloAware:
         # Only real best effort lengthens batches. If doomed responses did, more responses would become doomed.
         return best_effort_length_s(length_s, promised, self.longest_s) if has_best_effort else length_s
 
-    def _due_at_s(self, block: PendingVerification, now_s: float) -> float:
+    def _due_at_s(self, block: PendingVerification, now_s: float, recomputed_s: Mapping[int, float]) -> float:
         """Return when a promised block is due; one that is to be computed again waits until it is urgent.
 
         By deadline alone each round of a response would evict another's KV, and be evicted before its next one. So
         resident responses get several rounds, up to their slack cap, for each time that KV is computed.
         """
         due_at_s = block.deadline_at_s
-        if block.prefill_tokens and due_at_s > now_s + _URGENT_S:
+        if block.prefill_tokens and due_at_s > now_s + recomputed_s[id(block)] + _URGENT_S:
             return due_at_s + self.evicted_share * wide_cap_s(block.tokens_per_s)
         return due_at_s
+
+
+def _recomputed_s(
+    blocks: Sequence[PendingVerification], constant_s: float, chunk: int, cost_model: CostModel
+) -> dict[int, float]:
+    """Return by ``id`` how long each cold block with a deadline takes if computed by deadline, a chunk a pass."""
+    cold = [block for block in blocks if block.prefill_tokens and block.deadline_at_s < inf]
+    found, tokens, added_s = dict[int, float](), 0, 0.0
+    for block in sorted(cold, key=lambda block: block.deadline_at_s):
+        prefix, old = block.prefill_tokens, block.cost.cached_tokens
+        size = min(prefix, chunk)
+        before = old + (prefix - size) // 2  # of a chunk in the middle of the prefix
+        middle_s = cost_model.predict_work_s(BatchWork(size, (size + before) * size, before)) - constant_s
+        tokens, added_s = tokens + prefix, added_s + prefix / size * max(0.0, middle_s)
+        found[id(block)] = ceil(tokens / chunk) * constant_s + added_s
+    return found

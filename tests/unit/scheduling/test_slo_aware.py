@@ -129,6 +129,19 @@ def test_a_block_to_be_computed_again_gives_way_until_it_is_urgent() -> None:
     assert names(SloAware(evicted_share=0.0).plan(queue, NOW_S, ROOMY, COSTS, Promised(1.0)).batch) == "deabc"
 
 
+def test_an_evicted_block_is_urgent_as_early_as_computing_it_takes() -> None:
+    """4,000 positions in chunks of 64 take 63 passes."""
+    small = BatchLimits(max_blocks=256, max_new_tokens=4096, prefill_chunk_tokens=64)
+    evicted: dict[str, Any] = {"cost": VerifyCost(4006, 0), "prefill_tokens": 4000}
+    chunks_s = [COSTS.predict_s([VerifyCost(min(64, 4000 - at), at)]) for at in range(0, 4000, 64)]
+    alone_s = sum(chunks_s)
+    assert 1.5 < alone_s < 3.0
+    resident, policy = block("r", slack_s=1.0 + 2.1 * alone_s), SloAware()
+    for slack_s, order in ((1.0 + 0.98 * alone_s, "er"), (1.0 + 1.02 * alone_s, "re")):
+        queue = [block("e", slack_s=slack_s, **evicted), resident]
+        assert names(policy.plan(queue, NOW_S, small, COSTS, Promised(1.0)).batch)[:1] == order[0]
+
+
 def test_where_not_all_can_be_kept_who_owes_most_makes_room_for_who_owes_little() -> None:
     queue = [block("a", slack_s=-0.51), block("b", slack_s=-0.49), block("c", slack_s=2.5), block("d", waited_s=0.4)]
     assert names(SloAware().plan(queue, NOW_S, ROOMY, COSTS, Promised(9.0, least_load=1.0)).batch) == "abcd"
