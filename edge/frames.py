@@ -20,6 +20,12 @@ def frame(number: int, content: bytes) -> bytes:
     return _HEAD.pack(len(content), number) + content
 
 
+async def read_head(reader: ExactReader) -> tuple[int, int]:
+    """Return the number of the next frame and the length of its content, which follows."""
+    length, number = _HEAD.unpack(await reader.readexactly(_HEAD.size))
+    return number, length
+
+
 async def read_frame(reader: ExactReader, most_bytes: Callable[[int], int]) -> tuple[int, bytes]:
     """Return the next frame's number and content.
 
@@ -31,7 +37,13 @@ async def read_frame(reader: ExactReader, most_bytes: Callable[[int], int]) -> t
         MessageError: the frame is longer; the stream is of no further use.
         asyncio.IncompleteReadError: the stream has ended.
     """
-    length, number = _HEAD.unpack(await reader.readexactly(_HEAD.size))
-    if length > (most := most_bytes(number)):
-        raise MessageError(f"needs a frame of at most {most} bytes for call {number}, found {length}; it was not read")
+    number, length = await read_head(reader)
+    check_length(number, length, most_bytes(number))
     return number, await reader.readexactly(length)
+
+
+def check_length(number: int, length: int, most_bytes: int) -> None:
+    if length > most_bytes:
+        raise MessageError(
+            f"needs a frame of at most {most_bytes} bytes for call {number}, found {length}; it was not read"
+        )

@@ -25,6 +25,7 @@ from outrider.contracts.errors import (
     ContextTooLongError,
     DrafterBrokenError,
     DraftingFailedError,
+    MessageError,
     OutriderError,
     VocabularyMismatchError,
 )
@@ -88,7 +89,13 @@ class DrafterHost:
     async def answer(self, call: bytes) -> bytes:
         """Carry out a call (``outrider.wire.calls``) and return its reply, or its error, as plain bytes."""
         try:
-            method, arguments = read_call(call)
+            return await self.carry_out(*read_call(call))
+        except MessageError as error:
+            return plain_failure(error)
+
+    async def carry_out(self, method: str, arguments: tuple[Any, ...]) -> bytes:
+        """Carry out a call that was read."""
+        try:
             return plain(await getattr(self, method)(*arguments))
         except Exception as error:  # noqa: BLE001 (sent to the caller as bytes)
             return plain_failure(error)
