@@ -30,7 +30,7 @@ class WaitingHost(SuiteHost):
         super().__init__()
         self.waiting, self.may_answer = 0, asyncio.Event()
 
-    async def exchange(self, _generation: str, _order: bytes) -> Answer:  # type: ignore[override]  # by place
+    async def exchange(self, _generation: str, _order: bytes) -> Answer:
         """Wait."""
         self.waiting += 1
         await self.may_answer.wait()
