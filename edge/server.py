@@ -98,7 +98,8 @@ async def _write(writer: asyncio.StreamWriter, data: bytes) -> None:
         async with asyncio.timeout(_PATIENCE_S):
             await writer.drain()
     except OSError:  # it left, or does not read
-        writer.transport.abort()
+        if not writer.is_closing():
+            writer.transport.abort()
 
 
 def _end(held: ExitStack, _: "asyncio.Task[None]") -> None:

@@ -104,7 +104,8 @@ class InProcess:
     def cut(self) -> None:
         """Break the connections that there are."""
         for writer in self.streams:
-            writer.transport.abort()
+            if not writer.is_closing():
+                writer.transport.abort()
         self.streams.clear()
 
 
