@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from edge.host import DrafterHost
+from edge.device_host import DeviceHost
 from edge.server import HostServer
 from edge.settings import EdgeSettings, read_settings
 from edge.status import CountingDrafter, StatusLine, Verdicts, tell_systemd
@@ -23,7 +23,7 @@ from outrider.events import write_events
 from outrider.sampling.noise_check import check_noise
 from outrider.wire.replies import DrafterCard
 
-_BROKEN, _USER_ERROR = 1, 2
+_BROKEN, USER_ERROR = 1, 2  # the second is in the unit, too
 _CHECK_S = 5.0  # between two looks at the engine; and what connections get to end
 _OWNER_AND_GROUP = 0o660  # may have this device draft
 
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os._exit(_BROKEN)  # else the interpreter would wait for the engine's thread
     except OutriderError as error:
         sys.stderr.write(f"outrider-edge: error: {error}\n")
-        return _USER_ERROR
+        return USER_ERROR
     return 0
 
 
@@ -65,7 +65,7 @@ async def drafting(settings: EdgeSettings) -> None:
         loop.add_signal_handler(number, stopped.set)
     thread, verdicts = ThreadPoolExecutor(1, thread_name_prefix="engine"), Verdicts()
     engine, card = await loop.run_in_executor(thread, _loaded, settings, verdicts)
-    host, status, connected = DrafterHost(engine, card, thread), StatusLine(card.name), set[asyncio.StreamWriter]()
+    host, status, connected = DeviceHost(engine, card, thread), StatusLine(card.name), set[asyncio.StreamWriter]()
     server = HostServer(host)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -86,27 +86,31 @@ async def drafting(settings: EdgeSettings) -> None:
     finally:
         listening.close()
         for writer in tuple(connected):
-            writer.transport.abort()
+            if not writer.is_closing():
+                writer.transport.abort()
         with suppress(TimeoutError):  # from Python 3.12.1 on it waits for the connections
             await asyncio.wait_for(listening.wait_closed(), _CHECK_S)
         thread.shutdown(wait=False, cancel_futures=True)
 
 
-async def _until_told(host: DrafterHost, stopped: asyncio.Event, say: Callable[[int], None], status_s: float) -> None:
+async def _until_told(host: DeviceHost, stopped: asyncio.Event, say: Callable[[int], None], status_s: float) -> None:
     """Return once ``stopped``; ``DrafterBrokenError`` when the engine broke, or is in one step for over a minute."""
     due_s = time.monotonic()
     while not stopped.is_set():
         try:
             held = await host.held()
+            if time.monotonic() >= due_s:
+                say(len(held.generations))
+                due_s += status_s
+            async with asyncio.timeout(min(_CHECK_S, status_s)):
+                await host.close_unused()
+                await stopped.wait()
+        except TimeoutError:
+            continue
         except DrafterBrokenError:
             raise
         except Exception as error:  # (whatever broke the engine)
             raise DrafterBrokenError(f"needs an engine that works, found {error!r:.300}") from error
-        if time.monotonic() >= due_s:
-            say(len(held.generations))
-            due_s += status_s
-        with suppress(TimeoutError):
-            await asyncio.wait_for(stopped.wait(), min(_CHECK_S, status_s))
 
 
 async def _listening(

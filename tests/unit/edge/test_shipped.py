@@ -6,7 +6,7 @@ from tests.budgets import ROOT
 
 def test_the_unit_does_not_start_anew_what_cannot_draft_as_configured() -> None:
     unit = (ROOT / "edge" / "outrider-edge.service").read_text(encoding="utf-8").splitlines()
-    assert f"RestartPreventExitStatus={main._USER_ERROR}" in unit
+    assert f"RestartPreventExitStatus={main.USER_ERROR}" in unit
     assert "User=outrider" in unit
     assert "useradd --system --user-group" in (ROOT / "docs" / "how-to" / "edge.md").read_text(encoding="utf-8")
 
