@@ -14,7 +14,7 @@ from outrider.models.identity import ModelIdentity
 
 FORMAT = 1  # of the graph and of this description; raise it when an older engine could not run the file
 METADATA_KEY = "outrider_drafter"
-_LONGEST_TEXT = 1000
+_LONGEST_TEXT, _MOST_ENDS = 200, 1024  # as cards may have (``wire.replies``)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +76,16 @@ class ExportedDrafter:
 
     def check(self) -> None:
         """Raise ``ValueError`` for facts that an engine would run into."""
-        facts = [value for name, value in vars(self.identity).items() if name != "eos_token_ids"]
-        for value in (*facts, *astuple(self.kv), self.exporter):
-            if not ((type(value) is int and 0 < value < 2**31) or (type(value) is str and len(value) < _LONGEST_TEXT)):
-                raise ValueError(f"{value!r:.100}")
+        identity = self.identity
+        texts = (identity.name, identity.model_hash, identity.token_map_hash, self.exporter)
+        numbers = (identity.vocab_size, identity.max_context_tokens, *astuple(self.kv))
+        wrong: list[object] = [text for text in texts if type(text) is not str or len(text) > _LONGEST_TEXT]
+        wrong += [number for number in numbers if type(number) is not int or not 0 < number < 2**31]
+        if wrong:
+            raise ValueError(f"{wrong[0]!r:.100}")
+        ends = identity.eos_token_ids
+        if len(ends) > _MOST_ENDS or not all(0 <= end < 2**31 for end in ends):
+            raise ValueError(f"{len(ends)} ends: {ends!r:.100}")
         ids = self.token_ids
         if ids is None:
             return

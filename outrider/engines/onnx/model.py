@@ -14,6 +14,7 @@ from outrider.engines.onnx.exported import ExportedDrafter
 from outrider.engines.onnx.kv_rows import KvRows
 
 _FATAL_ONLY = 4
+_TYPES = {"token_ids": "tensor(int64)", "last": "tensor(int32)", "total": "tensor(int32)"}  # the others are floats
 
 
 class OnnxModel:
@@ -84,11 +85,13 @@ class OnnxModel:
     def _checked(self, file: Path) -> int:
         """Return the number of logits; inputs and outputs other than those described are an error."""
         kv, drafter = self.drafter.kv, self.drafter
-        caches = [f"{kind}.{layer}" for layer in range(kv.layers) for kind in ("keys", "values")]
-        inputs = {one.name: one.shape for one in self._session.get_inputs()}
-        outputs = {one.name: one.shape for one in self._session.get_outputs()}
+        found, made = self._session.get_inputs(), self._session.get_outputs()
+        layers = kv.layers if 2 * kv.layers == len(found) - len(_TYPES) else 0  # no more names than the graph has
+        caches = [f"{kind}.{layer}" for layer in range(layers) for kind in ("keys", "values")]
+        inputs, outputs = ({one.name: one.shape for one in each} for each in (found, made))
         columns = drafter.columns
-        whole = {"token_ids", "last", "total", *caches} == inputs.keys()
+        whole = layers > 0 and {*_TYPES, *caches} == inputs.keys()
+        whole &= all(one.type == _TYPES.get(one.name, "tensor(float)") for one in (*found, *made))
         whole &= {"logits", *(f"new_{name}" for name in caches)} == outputs.keys()
         whole &= outputs.get("logits", [])[1:] == [columns]
         whole &= all(inputs.get(name, [])[1::2] == [kv.heads, kv.width] for name in caches)

@@ -89,7 +89,10 @@ def test_eight_bits_draft_nearly_as_float32(tmp_path: Path) -> None:
     assert same >= 36
 
 
-@pytest.mark.parametrize("damage", ["metadata", "format", "ids", "graph", "bytes", "hash", "missing"])
+@pytest.mark.parametrize(
+    "damage",
+    ["metadata", "format", "ids", "graph", "layers", "type", "name", "number", "ends", "bytes", "hash", "missing"],
+)
 def test_other_files_are_refused(damage: str, tmp_path: Path) -> None:
     file = tmp_path / "drafter.onnx"
     export_drafter(loaded(proposing_some(recognised=True)), file)
@@ -100,8 +103,23 @@ def test_other_files_are_refused(damage: str, tmp_path: Path) -> None:
         "format": text.replace('"format": 1', '"format": 99'),
         "ids": text.replace(f'"vocab_size": {VOCAB}', '"vocab_size": 4'),
         "graph": text.replace('"layers": 2', '"layers": 3'),
+        "layers": text.replace('"layers": 2', '"layers": 2147483647'),  # of which no names are made
+        "name": text.replace('"name": "', '"name": "' + "n" * 201),
+        "number": text.replace('"vocab_size": ', '"model_hash": 5, "vocab_size": ').replace(
+            '"model_hash": "', '"x": "'
+        ),
+        "ends": text.replace('"eos_token_ids": [', '"eos_token_ids": [-1, '),
     }.get(damage, text)
     model.metadata_props[0].value = changed
+    if damage == "type":
+        (logits,) = (one for one in model.graph.output if one.name == "logits")
+        cast = onnx.helper.make_node("Cast", ["logits"], ["logits_16"], to=onnx.TensorProto.FLOAT16)
+        model.graph.node.append(cast)
+        logits.name, logits.type.tensor_type.elem_type = "logits_16", onnx.TensorProto.FLOAT16
+        for node in model.graph.node[:-1]:
+            node.output[:] = ["plain" if name == "logits" else name for name in node.output]
+        cast.input[0], model.graph.node[-1].input[0] = "plain", "plain"
+        model.graph.node[-1].output[0] = logits.name = "logits"
     assert model.metadata_props[0].key == METADATA_KEY
     file.write_bytes(model.SerializeToString()[: 3000 if damage == "bytes" else None])
     if damage == "missing":
