@@ -26,7 +26,7 @@ from actors.ray_internals.core import (
     wrap_reader,
 )
 from actors.tcp_counts import Address
-from outrider.versions import VERSIONS
+from outrider.versions import MESSAGES_BEFORE_RANGES
 from outrider.wire.replies import Reply, read_reply, reply_bytes
 
 _WATCHED: set[bytes] = set()  # ids of actors; never removed from, as a reply may arrive at any time
@@ -41,7 +41,7 @@ _MOST_ERROR_BYTES = 2**16  # largest error of Ray's own processes that is read
 class PlainHandle:
     """Handle of a drafter whose methods are called as those of a Ray handle. May be sent to other processes."""
 
-    message_version = VERSIONS.messages.newest  # of orders and blocks, set to what is agreed on by the handshake
+    messages = MESSAGES_BEFORE_RANGES  # versions that the drafter knows; the fleet sets them to its card's
 
     def __init__(self, handle: "ActorHandle[Any]") -> None:
         self.ray_handle = handle

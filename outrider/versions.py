@@ -28,8 +28,18 @@ class VersionRange(NamedTuple):
 class Versions:
     protocol: VersionRange  # calls of a drafter, and its replies (``outrider.wire.calls``, ``replies``)
     messages: VersionRange  # orders and blocks (``outrider.wire.envelope``)
-    noise: VersionRange  # bits of a key's noise: without a common one both sides would agree by chance only
+    noise: VersionRange  # bits of a key's noise: both draw with their newest, and otherwise agree by chance only
+
+    def fault(self, other: "Versions") -> str | None:
+        """Return what is needed and found of the first in which both sides have nothing in common; None: of nothing."""
+        for what in ("protocol", "messages", "noise"):
+            needed, found = getattr(self, what), getattr(other, what)
+            if needed.common(found) is None or (what == "noise" and needed.newest != found.newest):
+                return f"{what} version {needed}, found {found}"
+        return None
 
 
+# What was known before ranges were told: of drafters of protocol 6, and of what their release pickled.
+MESSAGES_BEFORE_RANGES = VersionRange(2, 2)
 # Since 7 of the protocol a drafter tells its ranges, and takes its calls as bytes, too.
 VERSIONS = Versions(protocol=VersionRange(6, 7), messages=VersionRange(2, 2), noise=VersionRange(2, 2))

@@ -17,6 +17,7 @@ from outrider.contracts.errors import (
 )
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import OpenGeneration
+from outrider.versions import VERSIONS
 from outrider.wire.envelope import MAX_MESSAGE_BYTES
 from outrider.wire.replies import Answer, Reply, answer_bytes
 
@@ -69,10 +70,16 @@ class RayDrafterTransport:
     def __init__(self, name: str, handle: PlainHandle) -> None:
         self._name = name
         self._handle = handle
-        self.message_version = handle.message_version
+        # The coordinator's own: fleets of another release, whose drafters these are, may know others.
+        common = VERSIONS.messages.common(handle.messages)
+        self.message_version, self._is_understood = common or VERSIONS.messages.newest, common is not None
 
     async def open(self, request: OpenGeneration, terms: DraftTerms, deadline_s: float) -> None:
         """The actor loads the generation's tokens; returns once it holds them."""
+        if not self._is_understood:
+            raise DrafterLostError(
+                f"drafter {self._name} needs messages of version {VERSIONS.messages}, found {self._handle.messages}"
+            )
         await self._replied(self._handle.open.remote(request, terms), deadline_s)
 
     async def exchange(

@@ -33,7 +33,6 @@ from outrider.contracts.errors import OutriderError
 from outrider.contracts.requests import GenerationId
 from outrider.events import event
 from outrider.models.head_file import HeadInfo
-from outrider.versions import VERSIONS
 
 _MOST_REASON_CHARS = 400
 
@@ -199,7 +198,7 @@ class DrafterCare:
                     continue
                 if fault is None:
                     self._model_hashes[drafter.group] = card.model_hash
-                    handle.message_version = card.versions.messages.common(VERSIONS.messages)
+                    handle.messages = card.versions.messages
                     self._handles[drafter] = handle
                     self._table.mark_ready(drafter)
                     event(log, "drafter_ready", drafter=drafter.actor_name, model=card.model_hash)

@@ -20,10 +20,8 @@ def handshake_fault(
     """
     if not isinstance(card, DrafterCard):
         return f"needs a model card, found a {type(card).__name__}; install the same version of outrider on its device"
-    for what in ("protocol", "messages", "noise"):
-        needed, found = getattr(VERSIONS, what), getattr(card.versions, what)
-        if needed.common(found) is None:
-            return f"needs {what} version {needed}, found {found}; install the same version of outrider on its device"
+    if (fault := VERSIONS.fault(card.versions)) is not None:
+        return f"needs {fault}; install the same version of outrider on its device"
     if card.token_map_hash != token_map_hash:
         return (
             f"needs token map {token_map_hash:.12}, found {card.token_map_hash!s:.12}; give its group a drafter made "

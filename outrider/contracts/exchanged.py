@@ -5,11 +5,12 @@ Both ends compute with exactly these (``outrider.sampling.distributions``); ``ou
 
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from outrider.versions import VERSIONS
+from outrider.versions import MESSAGES_BEFORE_RANGES, VERSIONS
 
 FloatRow = npt.NDArray[np.float32]
 
@@ -97,6 +98,12 @@ class WireFormat:
     hidden_field: FloatField = FloatField.FP16
     hidden_width: int = 0  # numbers in a hidden state; 0 where no judge uses them
     version: int = VERSIONS.messages.newest  # of a coordinator's messages; drafters answer in an order's
+
+    def __setstate__(self, state: list[Any]) -> None:
+        """Read what was pickled, also by a release that had no ``version``."""
+        names = [field.name for field in fields(self)]
+        for name, value in zip(names, (*state, MESSAGES_BEFORE_RANGES.newest)[: len(names)], strict=True):
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError, DraftingFailedError
 from outrider.contracts.requests import GenerationId
-from outrider.versions import VERSIONS, VersionRange, Versions
+from outrider.versions import MESSAGES_BEFORE_RANGES, VERSIONS, VersionRange, Versions
 from outrider.wire.envelope import MAX_MESSAGE_BYTES
 
 _NOTHING, _ANSWER, _CARD, _HOLDING, _TOO_LONG, _FAILED, _NOT_THIS = range(7)
@@ -28,7 +28,6 @@ _ANSWER_HEAD_BYTES = 1 + _SECONDS.size
 _LISTED_BYTES = 2**16  # of a card or a list of names
 _BARE_BYTES = 2**12  # of nothing, or of why a call failed
 _USUAL_NAME_BYTES = 128
-_MESSAGES_BEFORE_RANGES = VersionRange(2, 2)  # of a drafter that tells single versions: its protocol's is 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +190,7 @@ def _versions(card: Mapping[str, Any]) -> Versions:
     ranges = card.get("versions")
     if ranges is None:
         protocol, noise = _number(card["protocol_version"]), _number(card["noise_version"])
-        return Versions(VersionRange(protocol, protocol), _MESSAGES_BEFORE_RANGES, VersionRange(noise, noise))
+        return Versions(VersionRange(protocol, protocol), MESSAGES_BEFORE_RANGES, VersionRange(noise, noise))
     return Versions(*(VersionRange(*map(_number, ranges[field.name])) for field in fields(Versions)))
 
 

@@ -1,13 +1,18 @@
 """A drafter actor's calls without Ray: which failures say that the drafter is gone, and which leave that open."""
 
 import asyncio
+import pickle
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 from ray.exceptions import ActorDiedError, ObjectLostError
 
+from actors.coordinator import transport as transports
 from actors.coordinator.transport import RayDrafterTransport
+from actors.plain_handle import PlainHandle
+from outrider.contracts.drafting import DraftTerms
 from outrider.contracts.errors import (
     ContextTooLongError,
     DrafterBrokenError,
@@ -15,6 +20,10 @@ from outrider.contracts.errors import (
     DrafterSilentError,
     OutriderError,
 )
+from outrider.contracts.exchanged import WireFormat
+from outrider.contracts.requests import SamplingParams
+from outrider.contracts.verifying import OpenGeneration
+from outrider.versions import VERSIONS, VersionRange
 from outrider.wire.replies import Answer
 
 
@@ -36,7 +45,7 @@ class Method:
 class Handle:
     """Of an actor with one method."""
 
-    message_version = 2
+    messages = VERSIONS.messages
 
     def __init__(self, answer: Awaitable[Answer]) -> None:
         self.exchange = Method(answer)
@@ -74,3 +83,31 @@ def test_a_drafter_that_is_late_may_live() -> None:
             await transport.exchange("g", b"", 0.0)
 
     asyncio.run(exchanged())
+
+
+@pytest.mark.parametrize(("device", "agreed"), [((2, 3), 3), ((3, 9), 4), (None, 2), ((5, 6), None)], ids=str)
+def test_the_coordinators_own_versions_are_those_agreed_on(
+    device: tuple[int, int] | None, agreed: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the fleet knows. A fleet of the last release tells none: its drafters know 2."""
+    monkeypatch.setattr(transports, "VERSIONS", replace(VERSIONS, messages=VersionRange(2, 4)))
+    handle = PlainHandle(cast("Any", None))
+    if device is not None:
+        handle.messages = VersionRange(*device)
+    transport = RayDrafterTransport("d", pickle.loads(pickle.dumps(handle)))
+    if agreed is not None:
+        assert transport.message_version == agreed
+        return
+    opening = OpenGeneration("g", (5, 17), SamplingParams())
+    with pytest.raises(DrafterLostError, match=r"drafter d needs messages of version 2\.\.4, found 5\.\.6"):
+        asyncio.run(transport.open(opening, DraftTerms(WireFormat(41)), 60.0))
+
+
+def test_a_format_that_the_last_release_pickled_has_its_version() -> None:
+    """Which was no field of it."""
+    old = WireFormat(41, top_k=7, version=9)
+    state = old.__getstate__()  # type: ignore[attr-defined]  # of a frozen class with slots
+    read = WireFormat.__new__(WireFormat)
+    read.__setstate__(state[:-1])
+    assert read == replace(old, version=2)
+    assert pickle.loads(pickle.dumps(old)) == old
