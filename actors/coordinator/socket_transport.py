@@ -18,13 +18,12 @@ from outrider.contracts.errors import (
     DrafterBrokenError,
     DrafterLostError,
     DrafterSilentError,
-    MessageError,
     OutriderError,
 )
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import OpenGeneration
 from outrider.versions import VERSIONS
-from outrider.wire.calls import write_call
+from outrider.wire.calls import FIRST_VERSION, call_versions, write_call
 from outrider.wire.envelope import MAX_MESSAGE_BYTES
 from outrider.wire.replies import Answer, DrafterCard, Reply, answer_bytes, read_reply, reply_bytes
 
@@ -32,16 +31,21 @@ _PAUSE_S = 0.05  # before a stream is opened again
 _NUMBERS = 2**16  # of calls; one is used again once its call was answered
 _MOST_UNANSWERED = 4096  # calls, those included that have met their deadlines
 _MOST_UNSENT_BYTES = 2**24  # of calls that wait, or in a stream's buffer; then no further one, of any size
-_LEAST_PROTOCOL = 7  # the first in which calls are bytes
+_GREETING = 0  # number of the first call on every stream, by which versions are agreed on
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _WaitingCall:
-    data: bytes
+    method: str
+    arguments: tuple[Any, ...]
+    size_bytes: int
     most_bytes: int
     reply: "asyncio.Future[bytes]"
+
+    def written(self, version: int) -> bytes:
+        return write_call(self.method, *self.arguments, version=version)
 
 
 @dataclass(slots=True)
@@ -73,11 +77,12 @@ class SocketDrafterTransport:
         """Open nothing yet: ``greet`` does."""
         self._name, self._connect = name, connect
         self.message_version = VERSIONS.messages.newest
-        self.protocol_version = _LEAST_PROTOCOL
+        self.protocol_version = FIRST_VERSION
         self._waiting: dict[int, _WaitingCall] = {}
         self._bounds: dict[int, int] = {}  # of replies that may come on this stream, by number
         self._number = 0
-        self._writer: asyncio.StreamWriter | None = None  # while the stream is open
+        self._writer: asyncio.StreamWriter | None = None  # while the stream is open and versions are agreed on
+        self._unagreed: asyncio.StreamWriter | None = None  # while it is open
         self._heard = _Heard()
         self._running: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -91,14 +96,30 @@ class SocketDrafterTransport:
             DrafterLostError: no answer within ``deadline_s`` seconds.
         """
         card = await self._called("card", deadline_s=deadline_s)
+        try:
+            return self._agreed(card)
+        except DrafterBrokenError as error:
+            raise DrafterBrokenError(f"drafter {self._name} {error}") from error
+
+    def _agreed(self, card: Reply) -> DrafterCard:
+        """Take the highest versions that both sides know."""
         if not isinstance(card, DrafterCard):
-            raise DrafterBrokenError(f"drafter {self._name} needs to send its card, found {card!r:.60}")
-        protocol = VERSIONS.protocol.common(card.versions.protocol)
-        messages = VERSIONS.messages.common(card.versions.messages)
-        if protocol is None or protocol < _LEAST_PROTOCOL or messages is None:
-            raise DrafterBrokenError(f"drafter {self._name} needs versions as {VERSIONS}, found {card.versions}")
+            raise DrafterBrokenError(f"needs to send its card, found {card!r:.60}")
+        ours, theirs = call_versions(VERSIONS), card.versions
+        if (fault := ours.fault(theirs)) is not None:
+            raise DrafterBrokenError(f"needs {fault}; install the same version of outrider on its device")
+        protocol, messages = ours.protocol.common(theirs.protocol), ours.messages.common(theirs.messages)
+        assert protocol is not None, "as there is no fault"
+        assert messages is not None, "as there is no fault"
         self.protocol_version, self.message_version = protocol, messages
         return card
+
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Agree on versions with the device at this stream's end: it may have been updated since the last one."""
+        writer.write(frame(_GREETING, write_call("card")))
+        most_bytes = reply_bytes("card")
+        _, reply = await read_frame(reader, lambda number: most_bytes if number == _GREETING else -1)
+        self._agreed(read_reply(reply, most_bytes))
 
     async def open(self, request: OpenGeneration, terms: DraftTerms, deadline_s: float) -> None:
         await self._called("open", request, terms, deadline_s=deadline_s)
@@ -162,7 +183,8 @@ class SocketDrafterTransport:
         data = write_call(method, *arguments, version=self.protocol_version)
         self._refuse_too_many()
         number, heard_bytes = self._next_number(), self._heard.bytes
-        call = _WaitingCall(data, most_bytes, asyncio.get_running_loop().create_future())
+        reply = asyncio.get_running_loop().create_future()
+        call = _WaitingCall(method, arguments, len(data), most_bytes, reply)
         self._waiting[number] = call
         if self._writer is not None:
             self._send(number, data, most_bytes, self._writer)
@@ -185,14 +207,14 @@ class SocketDrafterTransport:
 
     def _next_number(self) -> int:
         self._number = (self._number + 1) % _NUMBERS
-        while self._number in self._waiting or self._number in self._bounds:
+        while self._number == _GREETING or self._number in self._waiting or self._number in self._bounds:
             self._number = (self._number + 1) % _NUMBERS
         return self._number
 
     def _refuse_too_many(self) -> None:
         if self._is_hoarding:
             self._cut()
-        waiting_bytes = sum(len(call.data) for call in self._waiting.values())
+        waiting_bytes = sum(call.size_bytes for call in self._waiting.values())
         if len(self._waiting) >= _MOST_UNANSWERED or waiting_bytes > _MOST_UNSENT_BYTES:
             raise DrafterSilentError(
                 f"drafter {self._name} needs fewer than {_MOST_UNANSWERED} calls of {_MOST_UNSENT_BYTES} bytes that "
@@ -205,8 +227,8 @@ class SocketDrafterTransport:
 
     def _cut(self) -> None:
         """Break the stream. ``_run`` opens it again if calls wait."""
-        if self._writer is not None:
-            self._writer.transport.abort()
+        if (stream := self._writer or self._unagreed) is not None:
+            stream.transport.abort()
             self._writer = None
 
     def _bound(self, number: int) -> int:
@@ -229,24 +251,26 @@ class SocketDrafterTransport:
                 if not self._waiting:
                     return
                 await asyncio.sleep(_PAUSE_S)
-        except MessageError as error:
+        except OutriderError as error:
             self._end_waiting(DrafterBrokenError(str(error)))
 
     async def _read(self) -> None:
         stream, writer = await self._connect()
-        reader = _HeardReader(stream, self._heard)
         self.opened += 1
         try:
+            self._unagreed = writer
+            await self._greet(stream, writer)
+            reader = _HeardReader(stream, self._heard)
             self._bounds.clear()
             for number, call in self._waiting.items():
-                self._send(number, call.data, call.most_bytes, writer)
+                self._send(number, call.written(self.protocol_version), call.most_bytes, writer)
             self._writer = writer
             while True:
                 number, reply = await read_frame(reader, self._bound)
                 if (found := self._waiting.get(number)) is not None and not found.reply.done():
                     found.reply.set_result(reply)
         finally:
-            self._writer = None
+            self._writer = self._unagreed = None
             writer.transport.abort()  # ``close`` would wait until the device has read what is buffered
             with suppress(OSError):
                 await writer.wait_closed()

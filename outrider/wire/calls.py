@@ -2,12 +2,14 @@
 
     version 8 bits | method 8 bits | arguments
 
-The version is of the protocol, so a device reads the calls of any version that it knows; ``card`` has the same form in
-all. A device is told of a generation only what drafting needs: neither whose it is nor what it reports.
+The version is of the protocol, so a device reads the calls of any version that it knows. ``card`` has the same form in
+all, is written as of the first and read as of any: sides without a common version tell each other so. A device is told
+of a generation only what drafting needs: neither whose it is nor what it reports.
 """
 
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from outrider.contracts.drafting import DraftTerms
@@ -15,10 +17,11 @@ from outrider.contracts.errors import MessageError, OutriderError
 from outrider.contracts.exchanged import FloatField, WireFormat
 from outrider.contracts.requests import GenerationId, SamplingParams
 from outrider.contracts.verifying import OpenGeneration
-from outrider.versions import VERSIONS
+from outrider.versions import VERSIONS, VersionRange, Versions
 from outrider.wire.bits import BitReader, BitWriter
 from outrider.wire.envelope import MAX_MESSAGE_BYTES
 
+FIRST_VERSION = 7  # of the protocol in which calls are bytes
 MOST_CALL_BYTES = MAX_MESSAGE_BYTES + 4096
 MOST_PROBE_BYTES = MAX_MESSAGE_BYTES
 _MOST_NAME_BYTES = 800  # of a generation: 200 characters
@@ -36,10 +39,17 @@ _NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_pen
 
 def write_call(method: str, *arguments: Any, version: int = VERSIONS.protocol.newest) -> bytes:
     """Return the call of a drafter's method; one that is too large, or cannot be written, is a ``MessageError``."""
-    data = bytes((version, _METHODS.index(method))) + _WRITERS[method](*arguments)
+    written_as = FIRST_VERSION if method == _GREETING else version
+    data = bytes((written_as, _METHODS.index(method))) + _WRITERS[method](*arguments)
     if len(data) > MOST_CALL_BYTES:
         raise MessageError(f"needs a call of at most {MOST_CALL_BYTES} bytes, found {len(data)}")
     return data
+
+
+def call_versions(versions: Versions) -> Versions:
+    """Return those of which calls are bytes, of what one side knows."""
+    oldest, newest = versions.protocol
+    return replace(versions, protocol=VersionRange(max(oldest, FIRST_VERSION), newest))
 
 
 def read_call(data: bytes) -> tuple[str, tuple[Any, ...]]:
@@ -51,8 +61,9 @@ def read_call(data: bytes) -> tuple[str, tuple[Any, ...]]:
     if not 2 <= len(data) <= MOST_CALL_BYTES:
         raise MessageError(f"needs a call of 2..{MOST_CALL_BYTES} bytes, found {len(data)}")
     version, code = data[0], data[1]
-    if not VERSIONS.protocol.has(version):
-        raise MessageError(f"needs calls of version {VERSIONS.protocol}, found {version}; update the older side")
+    known = call_versions(VERSIONS).protocol
+    if code != _METHODS.index(_GREETING) and not known.has(version):
+        raise MessageError(f"needs calls of version {known}, found {version}; update the older side")
     if code >= len(_METHODS):
         raise MessageError(f"needs a method in 0..{len(_METHODS) - 1}, found {code}")
     method = _METHODS[code]
@@ -237,6 +248,7 @@ _CODED: tuple[tuple[str, _Writer, _Reader], ...] = (  # a method's place is its 
     ("probe", _write_probe, _read_probe),
     ("close", _write_named, _read_name_alone),
 )
+_GREETING = "card"
 _METHODS = tuple(method for method, _, _ in _CODED)
 _WRITERS = {method: write for method, write, _ in _CODED}
 _READERS = {method: read for method, _, read in _CODED}

@@ -13,7 +13,7 @@ from outrider.contracts.exchanged import FloatField, WireFormat
 from outrider.contracts.requests import MAX_SEED, Grammar, SamplingParams
 from outrider.contracts.verifying import OpenGeneration
 from outrider.versions import VERSIONS
-from outrider.wire.calls import MOST_CALL_BYTES, read_call, write_call
+from outrider.wire.calls import FIRST_VERSION, MOST_CALL_BYTES, read_call, write_call
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=200)
 VOCAB = 49_152
@@ -67,10 +67,17 @@ BIASED = SamplingParams(logit_bias=((1, 0.5),) * 4097)
 CALLS = st.sampled_from(tuple(ARGUMENTS)).flatmap(lambda method: st.tuples(st.just(method), ARGUMENTS[method]))
 
 
-@given(call=CALLS, version=st.integers(VERSIONS.protocol.oldest, VERSIONS.protocol.newest))
+@given(call=CALLS, version=st.integers(FIRST_VERSION, VERSIONS.protocol.newest))
 def test_what_is_written_is_read(call: tuple[str, tuple[Any, ...]], version: int) -> None:
     method, arguments = call
     assert read_call(write_call(method, *arguments, version=version)) == (method, arguments)
+
+
+@given(version=st.integers(0, 255))
+def test_a_card_is_asked_for_alike_and_read_in_every_version(version: int) -> None:
+    """Or two releases could not tell each other that they have no version in common."""
+    assert write_call("card", version=version) == bytes([FIRST_VERSION, 0])
+    assert read_call(bytes([version, 0])) == ("card", ())
 
 
 @given(call=CALLS, place=st.integers(0), flipped=st.integers(1, 255), cut=st.integers(0, 8), more=st.binary(max_size=9))
@@ -101,8 +108,8 @@ def test_any_bytes_are_a_call_or_refused(data: bytes) -> None:
         (b"", "a call of 2.."),
         (bytes([7]), "a call of 2.."),
         (bytes(MOST_CALL_BYTES + 1), "a call of 2.."),
-        (bytes([5, 0]), "calls of version 6..7, found 5"),
-        (bytes([8, 0]), "calls of version 6..7, found 8"),
+        (bytes([6, 1]), "calls of version 7, found 6"),
+        (bytes([8, 1]), "calls of version 7, found 8"),
         (bytes([7, 99]), "a method in 0..6, found 99"),
         (bytes([7, 0, 0]), "no arguments, found 1 bytes"),
         (bytes([7, 6]), "the arguments of close"),

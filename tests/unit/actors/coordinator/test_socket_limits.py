@@ -17,7 +17,7 @@ from outrider.wire.calls import write_call
 from outrider.wire.envelope import MAX_MESSAGE_BYTES
 from outrider.wire.replies import Answer, plain
 from tests.unit.actors.coordinator.test_transport_suite import RIGS
-from tests.unit.actors.coordinator.transport_suite import LATE_S, SOON_S, STUCK, Client, SuiteHost
+from tests.unit.actors.coordinator.transport_suite import CARD, LATE_S, SOON_S, STUCK, Client, SuiteHost
 
 MUCH = bytes(8 * 2**20)  # more than sockets hold
 FIVE_S = 5.0
@@ -35,7 +35,8 @@ class OddDevice:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer until the stream ends."""
         self._streams.append(writer)
-        writer.write(self._said)
+        number, _ = await read_frame(reader, lambda _: MAX_MESSAGE_BYTES)
+        writer.write(frame(number, plain(CARD)) + self._said)
         if self._answer is None:
             return
         with suppress(asyncio.IncompleteReadError, OSError):

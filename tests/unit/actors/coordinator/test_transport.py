@@ -106,7 +106,7 @@ def test_the_coordinators_own_versions_are_those_agreed_on(
 def test_a_format_that_the_last_release_pickled_has_its_version() -> None:
     """Which was no field of it."""
     old = WireFormat(41, top_k=7, version=9)
-    state = old.__getstate__()  # type: ignore[attr-defined]  # of a frozen class with slots
+    state: Any = old.__getstate__()
     read = WireFormat.__new__(WireFormat)
     read.__setstate__(state[:-1])
     assert read == replace(old, version=2)

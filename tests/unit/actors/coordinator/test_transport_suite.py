@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.coordinator import socket_transport
 from actors.coordinator.socket_transport import SocketDrafterTransport, Stream
 from actors.waiting import within
 from edge.frames import frame, read_frame
@@ -148,6 +149,7 @@ def over_socket(*, unix: bool) -> Callable[[Path], AbstractAsyncContextManager[I
     return rig
 
 
+NEWER = Versions(VersionRange(6, 9), VersionRange(2, 5), VERSIONS.noise)  # than this release's
 RIGS = {"called": called, "unix socket": over_socket(unix=True), "tcp socket": over_socket(unix=False)}
 
 
@@ -212,11 +214,12 @@ def test_a_drafter_proves_itself_and_tells_what_it_holds(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("protocol", "messages", "agreed"),
     [
-        ((7, 9), (2, 5), (7, 2)),
-        ((5, 7), (1, 2), (7, 2)),
-        ((8, 9), (2, 2), None),
+        ((7, 99), (2, 99), (9, 5)),
+        ((5, 8), (1, 4), (8, 4)),
+        ((7, 7), (3, 3), (7, 3)),
+        ((10, 11), (2, 2), None),
         ((6, 6), (2, 2), None),
-        ((7, 7), (3, 4), None),
+        ((7, 7), (6, 7), None),
     ],
     ids=str,
 )
@@ -228,17 +231,43 @@ def test_the_highest_version_of_both_sides_is_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Protocol 6 has no calls as bytes."""
+    monkeypatch.setattr(socket_transport, "VERSIONS", NEWER)
     versions = Versions(VersionRange(*protocol), VersionRange(*messages), VERSIONS.noise)
 
     async def run() -> None:
         async with RIGS["unix socket"](tmp_path) as rig:
             monkeypatch.setattr(rig.host, "_card", replace(CARD, versions=versions))
             if agreed is None:
-                with pytest.raises(DrafterBrokenError, match="needs versions as"):
+                with pytest.raises(
+                    DrafterBrokenError, match=r"needs (protocol|messages|noise) version .*; install the same version"
+                ):
                     await rig.transport.greet(SOON_S)
             else:
                 await rig.transport.greet(SOON_S)
-                assert (rig.transport.protocol_version, rig.transport.message_version) == agreed
+                assert agreed == (rig.transport.protocol_version, rig.transport.message_version)
+
+    asyncio.run(within(SOON_S, run()))
+
+
+def test_versions_are_agreed_on_before_anything_else_on_every_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the device may have been updated in between."""
+    monkeypatch.setattr(socket_transport, "VERSIONS", NEWER)
+
+    async def run() -> None:
+        async with RIGS["unix socket"](tmp_path) as rig:
+            for newest in (4, 3, 4):
+                versions = replace(VERSIONS, messages=VersionRange(2, newest))
+                monkeypatch.setattr(rig.host, "_card", replace(CARD, versions=versions))
+                rig.cut()
+                await rig.transport.probe(b"?", 1, SOON_S)
+                assert rig.transport.message_version == newest
+            versions = replace(VERSIONS, noise=VersionRange(2, 3))
+            monkeypatch.setattr(rig.host, "_card", replace(CARD, versions=versions))
+            rig.cut()
+            with pytest.raises(DrafterBrokenError, match=r"drafter d: needs noise version 2, found 2\.\.3"):
+                await rig.transport.probe(b"?", 1, SOON_S)
 
     asyncio.run(within(SOON_S, run()))
 
@@ -247,6 +276,8 @@ async def spoken_to(said: Callable[[int], bytes], deadline_s: float) -> SocketDr
     """Ask a device whose socket answers a call, by its number, with these bytes."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        greeting, _ = await read_frame(reader, lambda _: MAX_MESSAGE_BYTES)
+        writer.write(frame(greeting, plain(CARD)))
         number, _ = await read_frame(reader, lambda _: MAX_MESSAGE_BYTES)
         writer.write(said(number))
         await reader.read()
