@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from actors.coordinator.drafter_replies import broken, checked_answer, checked_probe, silent
 from actors.waiting import retrieve, within
 from edge.frames import frame, read_frame
 from outrider.contracts.drafting import DraftTerms
@@ -127,15 +128,14 @@ class SocketDrafterTransport:
     async def exchange(
         self, generation: GenerationId, order: bytes, deadline_s: float, most_bytes: int = MAX_MESSAGE_BYTES
     ) -> Answer:
-        return await self._answer("exchange", generation, order, deadline_s=deadline_s, message_bytes=most_bytes)
+        arguments, most_bytes = (generation, order), answer_bytes(most_bytes)
+        reply = await self._called("exchange", *arguments, deadline_s=deadline_s, most_bytes=most_bytes)
+        return checked_answer(self._name, reply)
 
     async def probe(self, sent: bytes, reply_bytes: int, deadline_s: float) -> Answer:
-        answer = await self._answer("probe", sent, reply_bytes, deadline_s=deadline_s, message_bytes=reply_bytes)
-        if len(answer.data) != reply_bytes:
-            raise DrafterBrokenError(
-                f"drafter {self._name} needs to send {reply_bytes} bytes, found {len(answer.data)}"
-            )
-        return answer
+        arguments, most_bytes = (sent, reply_bytes), answer_bytes(reply_bytes)
+        reply = await self._called("probe", *arguments, deadline_s=deadline_s, most_bytes=most_bytes)
+        return checked_probe(self._name, reply, reply_bytes)
 
     async def prove(self, deadline_s: float) -> None:
         """Have the drafter draft a token through its engine; raise as ``open`` if it cannot."""
@@ -169,13 +169,6 @@ class SocketDrafterTransport:
             if not call.reply.done():
                 call.reply.set_exception(error)
 
-    async def _answer(self, method: str, *arguments: Any, deadline_s: float, message_bytes: int) -> Answer:
-        most_bytes = answer_bytes(message_bytes)
-        answer = await self._called(method, *arguments, deadline_s=deadline_s, most_bytes=most_bytes)
-        if not isinstance(answer, Answer):
-            raise DrafterBrokenError(f"drafter {self._name} needs to send an Answer, found {answer!r:.60}")
-        return answer
-
     async def _called(self, method: str, *arguments: Any, deadline_s: float, most_bytes: int | None = None) -> Reply:
         if self._is_closed:
             raise self._disconnected()
@@ -196,12 +189,9 @@ class SocketDrafterTransport:
         except TimeoutError:
             if self._heard.bytes == heard_bytes:
                 self._cut()
-            raise DrafterSilentError(
-                f"drafter {self._name} needs to answer within {deadline_s:g} s and did not; the generation continues "
-                "without it"
-            ) from None
+            raise silent(self._name, deadline_s) from None
         except DrafterBrokenError as error:
-            raise DrafterBrokenError(f"drafter {self._name}: {error}") from error
+            raise broken(self._name, error) from error
         finally:
             del self._waiting[number]
 

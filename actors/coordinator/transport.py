@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from ray.exceptions import RayActorError, RayError
 
+from actors.coordinator.drafter_replies import broken, checked_answer, checked_probe, silent
 from actors.plain_handle import PlainHandle
 from actors.waiting import within
 from outrider.contracts.drafting import DraftTerms
@@ -86,39 +87,25 @@ class RayDrafterTransport:
         self, generation: GenerationId, order: bytes, deadline_s: float, most_bytes: int = MAX_MESSAGE_BYTES
     ) -> Answer:
         call = self._handle.exchange.at_most(answer_bytes(most_bytes))
-        return await self._answer(call.remote(generation, order), deadline_s)
+        return checked_answer(self._name, await self._replied(call.remote(generation, order), deadline_s))
 
     async def probe(self, sent: bytes, reply_bytes: int, deadline_s: float) -> Answer:
         call = self._handle.probe.at_most(answer_bytes(reply_bytes))
-        answer = await self._answer(call.remote(sent, reply_bytes), deadline_s)
-        if len(answer.data) != reply_bytes:
-            raise DrafterBrokenError(
-                f"drafter {self._name} needs to send {reply_bytes} bytes, found {len(answer.data)}"
-            )
-        return answer
+        return checked_probe(self._name, await self._replied(call.remote(sent, reply_bytes), deadline_s), reply_bytes)
 
     def close(self, generation: GenerationId) -> None:
         """Send the closing without waiting; if it is lost, the fleet has the drafter drop the generation later."""
         self._handle.close.remote(generation)
 
-    async def _answer(self, reference: Any, deadline_s: float) -> Answer:
-        answer = await self._replied(reference, deadline_s)
-        if not isinstance(answer, Answer):
-            raise DrafterBrokenError(f"drafter {self._name} needs to send an Answer, found {answer!r:.60}")
-        return answer
-
     async def _replied(self, reference: Any, deadline_s: float) -> Reply:
         try:
             reply: Reply = await within(deadline_s, reference)
         except TimeoutError:
-            raise DrafterSilentError(
-                f"drafter {self._name} needs to answer within {deadline_s:g} s and did not; the generation continues "
-                "without it"
-            ) from None
+            raise silent(self._name, deadline_s) from None
         except RayActorError as error:
             raise DrafterLostError(f"drafter {self._name} is gone: {type(error).__name__}") from error
         except DrafterBrokenError as error:
-            raise DrafterBrokenError(f"drafter {self._name}: {error}") from error
+            raise broken(self._name, error) from error
         except RayError as error:
             raise DrafterSilentError(f"drafter {self._name}'s answer is lost: {type(error).__name__}") from error
         return reply
