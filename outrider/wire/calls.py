@@ -20,11 +20,12 @@ from outrider.contracts.verifying import OpenGeneration
 from outrider.versions import VERSIONS, VersionRange, Versions
 from outrider.wire.bits import BitReader, BitWriter
 from outrider.wire.envelope import MAX_MESSAGE_BYTES
+from outrider.wire.replies import MOST_NAME_CHARS
 
 FIRST_VERSION = 7  # of the protocol in which calls are bytes
 MOST_CALL_BYTES = MAX_MESSAGE_BYTES + 4096
 MOST_PROBE_BYTES = MAX_MESSAGE_BYTES
-_MOST_NAME_BYTES = 800  # of a generation: 200 characters
+_MOST_NAME_BYTES = 4 * MOST_NAME_CHARS  # in UTF-8
 _MOST_SALT_BYTES = 64
 _MOST_TOKENS = 2**22  # of a prompt, of a response
 _MOST_BIASES = 4096
@@ -86,9 +87,7 @@ def _read_nothing(body: bytes) -> tuple[()]:
 
 
 def _write_named(generation: GenerationId, rest: bytes = b"") -> bytes:
-    name = generation.encode()
-    if len(name) > _MOST_NAME_BYTES:
-        raise MessageError(f"needs a name of at most {_MOST_NAME_BYTES} bytes, found {len(name)}")
+    name = _bounded(generation).encode()
     return _SHORT.pack(len(name)) + name + rest
 
 
@@ -97,7 +96,13 @@ def _read_named(body: bytes) -> tuple[GenerationId, bytes]:
     end = _SHORT.size + size
     if size > _MOST_NAME_BYTES or end > len(body):
         raise MessageError(f"needs a name of at most {_MOST_NAME_BYTES} bytes, found {size} of {len(body)}")
-    return body[_SHORT.size : end].decode(), body[end:]
+    return _bounded(body[_SHORT.size : end].decode()), body[end:]
+
+
+def _bounded(name: GenerationId) -> GenerationId:
+    if len(name) > MOST_NAME_CHARS:
+        raise MessageError(f"needs a name of at most {MOST_NAME_CHARS} characters, found {len(name)}")
+    return name
 
 
 def _read_name_alone(body: bytes) -> tuple[GenerationId]:

@@ -21,7 +21,7 @@ _NOTHING, _ANSWER, _CARD, _HOLDING, _TOO_LONG, _FAILED, _NOT_THIS = range(7)
 _SECONDS = struct.Struct("<d")
 _SENT = struct.Struct("<QQ")  # segments, and those sent again
 _MOST_REASON_CHARS = 200
-_MOST_NAME_CHARS = 200  # of a generation, a model, a hash
+MOST_NAME_CHARS = 200  # of a generation, a model, a hash
 _MOST_ENDS = 1024  # tokens that end a sequence
 _MOST_NUMBER = 2**63
 _ANSWER_HEAD_BYTES = 1 + _SECONDS.size
@@ -195,7 +195,7 @@ def _versions(card: Mapping[str, Any]) -> Versions:
 
 
 def _text(value: object) -> str:
-    if not isinstance(value, str) or len(value) > _MOST_NAME_CHARS:
+    if not isinstance(value, str) or len(value) > MOST_NAME_CHARS:
         raise ValueError("needs a short name")
     return value
 

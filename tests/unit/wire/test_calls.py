@@ -14,6 +14,7 @@ from outrider.contracts.requests import MAX_SEED, Grammar, SamplingParams
 from outrider.contracts.verifying import OpenGeneration
 from outrider.versions import VERSIONS
 from outrider.wire.calls import FIRST_VERSION, MOST_CALL_BYTES, read_call, write_call
+from outrider.wire.replies import DrafterHoldings, UnreadableReplyError, plain, read_reply
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=200)
 VOCAB = 49_152
@@ -115,6 +116,7 @@ def test_any_bytes_are_a_call_or_refused(data: bytes) -> None:
         (bytes([7, 6]), "the arguments of close"),
         (bytes([7, 6, 255, 255]) + bytes(70_000), "a name of at most 800 bytes"),
         (bytes([7, 6, 0, 9, 65]), "a name of at most 800 bytes"),
+        (bytes([7, 6, 0, 201]) + b"A" * 201, "a name of at most 200 characters, found 201"),
         (bytes([7, 6, 0, 1, 255]), "the arguments of close"),
         (bytes([7, 5, 255, 255, 255, 255]), "a probe of at most 67108864 bytes"),
         (OPEN[:-1], "truncated|padding"),
@@ -124,6 +126,18 @@ def test_any_bytes_are_a_call_or_refused(data: bytes) -> None:
 def test_what_is_no_call_is_told(data: bytes, needed: str) -> None:
     with pytest.raises(MessageError, match=needed):
         read_call(data)
+
+
+@pytest.mark.parametrize("letter", ["a", "ü", "\U00010348"])
+def test_a_name_that_is_sent_may_be_told_as_held(letter: str) -> None:
+    """Calls and replies have one bound, of characters."""
+    longest = letter * 200
+    assert read_call(write_call("close", longest)) == ("close", (longest,))
+    assert read_reply(plain(DrafterHoldings((longest,)))) == DrafterHoldings((longest,))
+    with pytest.raises(MessageError, match="at most 200 characters, found 201"):
+        write_call("close", longest + "a")
+    with pytest.raises(UnreadableReplyError):
+        read_reply(plain(DrafterHoldings((longest + "a",))))
 
 
 @pytest.mark.parametrize(
