@@ -94,6 +94,7 @@ class CellResult:
     simulated_rounds: int  # of all runs of the search
     devices_apart: int  # the same where refusals are bounded by themselves, and are no late responses
     refused_share: float  # of requests, with ``devices_apart``
+    apart_tokens_per_s: float  # goodput with ``devices_apart``
 
 
 def violation_rate(found: ClassResults, measure: Measure) -> float:
@@ -148,7 +149,7 @@ def run_cell(cell: Cell) -> CellResult:
     found = apart = search(unkept_rate, cell.guess or first_guess(cell), step)
     if any(one.refused for results in runs.values() for one in results.devices):
         apart = search(unkept_rate_apart, max(1, found.devices), _NEAR_STEP)
-    results = results_of(found.devices or 1)
+    results, results_apart = results_of(found.devices or 1), results_of(apart.devices or 1)
     return CellResult(
         costs_name=cell.case.name,
         variant=cell.variant,
@@ -165,7 +166,8 @@ def run_cell(cell: Cell) -> CellResult:
         first_token_p99_s=results.first_token_times.p99_s,
         simulated_rounds=sum(one.simulated_rounds for one in runs.values()),
         devices_apart=apart.devices,
-        refused_share=max(map(refused_share, results_of(apart.devices or 1).by_class())),
+        refused_share=max(map(refused_share, results_apart.by_class())),
+        apart_tokens_per_s=results_apart.goodput_tokens_per_s,
     )
 
 

@@ -55,7 +55,7 @@ def _leads(found: Figures, place: str) -> Figures:
 
 
 def table_3(cells: Cells) -> list[Figures]:
-    """Tokens/s of each system at its capacity at the fastest speed."""
+    """Tokens/s of each system at its capacity at the fastest speed, the one that Table 2 shows."""
     fastest = SPEEDS_TOKENS_PER_S[-1]
     runs = []
     for seed in SEEDS:
@@ -63,7 +63,7 @@ def table_3(cells: Cells) -> list[Figures]:
         for system in TABLE_2:
             one = cells.get(key_of(_LARGE, system.name, (fastest,), seed, memory=True))
             if one:
-                found[system.name] = [one["goodput_tokens_per_s"]]
+                found[system.name] = [one["apart_tokens_per_s" if system is ADMITTING else "goodput_tokens_per_s"]]
         runs.append(found)
     return [run for run in runs if run]
 

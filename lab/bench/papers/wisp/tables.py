@@ -182,6 +182,7 @@ class Tables:
                     "devices_apart": found.devices_apart,
                     "refused_share": found.refused_share,
                     "goodput_tokens_per_s": found.goodput_tokens_per_s,
+                    "apart_tokens_per_s": found.apart_tokens_per_s,
                     "late": found.violation_rates,
                     "first_token_p99_s": found.first_token_p99_s,
                     "evictions": found.evictions,

@@ -6,13 +6,19 @@ import pytest
 
 from lab.bench.papers.wisp import figures
 from lab.bench.papers.wisp.record import Record
-from lab.bench.papers.wisp.tables import OURS, SEEDS, TABLE_2, Tables, case_of, key_of
+from lab.bench.papers.wisp.tables import ADMITTING, OURS, SEEDS, TABLE_2, Tables, case_of, key_of
 from lab.reproduce.results import over_own_seeds
 from lab.simulation.published import SPEEDS_TOKENS_PER_S, TABLE_12
 from lab.simulation.roofline import MODELS
 from outrider.contracts.cost import LinearCostModel
 
-CELL = {"devices": 100, "devices_apart": 110, "refused_share": 0.05, "goodput_tokens_per_s": 900.0}
+CELL = {
+    "devices": 100,
+    "devices_apart": 110,
+    "refused_share": 0.05,
+    "goodput_tokens_per_s": 900.0,
+    "apart_tokens_per_s": 950.0,
+}
 
 
 def test_a_record_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -66,4 +72,6 @@ def test_each_seed_has_the_figures_of_its_cells() -> None:
     shown = over_own_seeds(runs)
     assert shown[f"{place}, sled"] == [{"mean": 110.0, "half_interval": 0.0, "runs": 2}]
     assert shown[f"{place}, wisp"][0]["runs"] == 3
+    assert [run[ADMITTING.name] for run in figures.table_3(cells)] == [[950.0]] * 3, "at the capacity of Table 2"
+    assert figures.table_3(cells)[0][OURS.name] == [900.0]
     assert shown[f"{place}, ours, admission, refusals count"][0]["mean"] == 101.0
