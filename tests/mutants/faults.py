@@ -901,8 +901,8 @@ FAULTS = (
     ),
     Fault(
         "a frame is read however long it is",
-        "if length > (most := most_bytes(number)):",
-        "if (most := most_bytes(number)) < -1:",
+        "if length > most_bytes:",
+        "if most_bytes < -1:",
         TRANSPORTS,
     ),
     Fault(
