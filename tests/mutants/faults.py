@@ -907,7 +907,7 @@ FAULTS = (
     ),
     Fault(
         "calls that wait are not sent again when a stream breaks",
-        "self._send(number, call.data, call.most_bytes, writer)",
+        "self._send(number, call.written(self.protocol_version), call.most_bytes, writer)",
         "pass",
         TRANSPORTS,
     ),
