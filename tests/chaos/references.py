@@ -9,12 +9,14 @@ from pathlib import Path
 import torch
 from transformers import DynamicCache
 
+from outrider.config.schema import ToolFormatName
 from outrider.contracts.requests import SamplingParams
 from outrider.models.loading import LoadedModel, load_target
 from outrider.sampling.choosing import choose_tokens
 from outrider.sampling.row_groups import RowGroup, TokenCounts
 from outrider.text.tokens import TokenTable
-from tests.chaos.agents.asks import TEMPERATURE
+from tests.chaos.agents.asks import TEMPERATURE, Ask
+from tests.chaos.agents.models import prompt_of
 from tests.chaos.schedules import Stream, StreamKind
 from tests.chaos.told import Expected, Told
 from tests.cluster.reference import ids_of, shown
@@ -65,6 +67,16 @@ class Alone:
         stop = self.stop(stream)
         return tuple(self._expected(self._tokens(stream, choice), stop) for choice in range(stream.n))
 
+    def agent(self, stream: Stream, form: ToolFormatName) -> list[int] | None:
+        """The tokens of an agent's plain text, where its prompt is known."""
+        if stream.agent is None or stream.agent.ask is not Ask.TEXT:
+            return None
+        prompt = prompt_of(self.target.tokenizer, form, stream.prompt)
+        if prompt is None:
+            return None
+        params = SamplingParams(TEMPERATURE if stream.seed else 0.0, seed=stream.seed)
+        return self._kept(repr(prompt), prompt, params)[: stream.tokens]
+
     def foreign(self, stream: Stream, told: Told) -> list[int]:
         """Where a semantic stream is not what the target would have said behind what is before it."""
         prompt, tokens = self.prompt(stream), ids_of(self.target, told.names(0))
@@ -84,13 +96,17 @@ class Alone:
     def _tokens(self, stream: Stream, choice: int) -> list[int]:
         greedy = stream.kind is not StreamKind.SEEDED
         seed = 0 if greedy else _choice_seed(stream.seed, choice)
-        key = f"{PROMPTS[stream.prompt % len(PROMPTS)]!r} {'greedy' if greedy else seed} {self._most_tokens}"
+        params = SamplingParams(0.0 if greedy else TEMPERATURE, seed=seed)
+        return self._kept(repr(PROMPTS[stream.prompt % len(PROMPTS)]), self.prompt(stream), params)[: stream.tokens]
+
+    def _kept(self, told: str, prompt: Sequence[int], params: SamplingParams) -> list[int]:
+        """The answer to a prompt, which the file has as ``told``."""
+        key = f"{told} {'greedy' if params.greedy else params.seed} {self._most_tokens}"
         if key not in self._known:
-            params = SamplingParams(0.0 if greedy else TEMPERATURE, seed=seed)
-            self._known[key] = self._endless(self.prompt(stream), params)
+            self._known[key] = self._endless(prompt, params)
             self._file.parent.mkdir(parents=True, exist_ok=True)
             self._file.write_text(json.dumps(self._known))
-        return self._known[key][: stream.tokens]
+        return self._known[key]
 
     @torch.inference_mode()
     def _endless(self, prompt: Sequence[int], params: SamplingParams) -> list[int]:

@@ -72,7 +72,7 @@ class Chaos:
     def __init__(self, service: Service, folder: Path, injector: Injector, alone: Alone) -> None:
         self._service, self._folder, self._injector, self._alone = service, folder, injector, alone
         self._form = service.config.structured.tool_format
-        self._undisturbed = Undisturbed(service.url, self._form)
+        self._undisturbed = Undisturbed(service.url, self._form, alone)
         self.before: Calm | None = None  # nothing is known of what is left, until then
 
     def whole(self) -> bool:

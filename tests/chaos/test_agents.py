@@ -2,23 +2,31 @@
 
 import json
 from dataclasses import replace
-from typing import Any
+from itertools import product
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from outrider.config.schema import ToolFormatName
+from outrider.models.loading import LoadedModel
+from tests.chaos.agents import undisturbed
 from tests.chaos.agents.answers import Answer, code_of, with_objects
-from tests.chaos.agents.asks import Agent, Api, Ask, agents_of, asked, half_of
-from tests.chaos.agents.models import FORMS
-from tests.chaos.schedules import FaultKind, Schedule, Victim, schedule_of_agents
+from tests.chaos.agents.asks import QUESTIONS, Agent, Api, Ask, agents_of, asked, half_of
+from tests.chaos.agents.models import FORMS, prompt_of
+from tests.chaos.agents.reading import read_hermes
+from tests.chaos.judging import judged_stream
+from tests.chaos.references import Alone
+from tests.chaos.schedules import FaultKind, Schedule, Stream, StreamKind, Victim, schedule_of_agents
+from tests.chaos.told import End, Piece, Told
 from tests.unit.serve_app.api.asking import post
 from tests.unit.serve_app.api.declared import events_in
 from tests.unit.serve_app.api.reasoning.model_families import limits_for, tokenizer_of
 from tests.unit.serve_app.api.reasoning.test_scores import dialogues
 from tests.unit.serve_app.api.test_tools import hermes
-from tests.unit.serve_app.api.text_service import LIMITS, MODEL, TextService
+from tests.unit.serve_app.api.text_service import LIMITS, MODEL, TOKENIZER, TextService
 
 ARGUMENTS = '{"place": "the sea",  "days":3}'
 CALL = hermes("plan", ARGUMENTS)
@@ -92,6 +100,62 @@ def test_blanks_within_strings_of_arguments_are_not_lost(arguments: str, alike: 
     }
     for api, event in events.items():
         assert Answer(api).event(json.dumps(event)).text == arguments, "verbatim"
+
+
+@pytest.mark.parametrize(
+    ("ask", "text"),
+    [
+        (Ask.TEXT, "Hello  there,\n you."),
+        (Ask.CALL, CALL),
+        (Ask.FORMAT, ARGUMENTS),
+        (Ask.THOUGHT, "<think>so it  is</think>and so"),
+        (Ask.THOUGHT, "<think> so it is </think> and so "),
+    ],
+)
+def test_another_reader_of_hermes_says_the_same(ask: Ask, text: str) -> None:
+    for api, stream in product(Api, (True, False)):
+        agent = Agent(api, ask, stream)
+        assert told(agent, "hermes", text)[0] == as_told(agent, read_hermes(text) or ""), agent
+
+
+def test_another_reader_of_hermes_knows_what_it_does_not() -> None:
+    assert read_hermes(f"Well. {CALL}") == f"\n[said]\nWell. {HEAD}{ARGUMENTS}"
+    assert read_hermes(CALL[:-3]) is None
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_prompts_of_the_target_alone_are_the_service_s(form: ToolFormatName) -> None:
+    service, tokenizer = service_of(form, "Hello"), tokenizer_of(FORMS[form]) if FORMS[form] else TOKENIZER
+    for api, question in product((Api.CHATS, Api.RESPONSES), range(len(QUESTIONS))):
+        body = asked(Agent(api, Ask.TEXT, stream=False), question, 40, 0, form) | {"model": MODEL}
+        own = prompt_of(tokenizer, form, question)
+        assert own is None or post(service, api, body).json()["prompt_token_ids"] == own
+
+
+class Unable:
+    """A target alone whose plain text is of these tokens."""
+
+    target = cast("LoadedModel", SimpleNamespace(tokenizer=TOKENIZER))
+
+    def agent(self, stream: Stream, _: ToolFormatName) -> list[int] | None:
+        return TOKENIZER.encode("The sea") if stream.agent and stream.agent.ask is Ask.TEXT else None
+
+
+def test_a_service_that_is_always_wrong_is_not_its_own_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = TOKENIZER.encode(CALL)
+    lost = Told(End.WHOLE, 0.0, 1.0, (Piece(0.5, 0, f"{HEAD}lost", tuple(map(str, call)), "stop"),))
+    monkeypatch.setattr(undisturbed, "told_by", lambda *_: lost)
+    service = undisturbed.Undisturbed("", "hermes", cast("Alone", Unable()))
+    streams = [
+        Stream(i, StreamKind.AGENT, 0, 9, agent=Agent(api, ask, stream=True))
+        for i, (ask, api) in enumerate(product((Ask.TEXT, Ask.CALL), (Api.RESPONSES, Api.MESSAGES)))
+    ]
+    found = service.expected(streams)
+    plain = "\n[said]\nThe sea"
+    assert [found[i][0].text for i in range(4)] == [plain, plain, f"{HEAD}{ARGUMENTS}", f"{HEAD}{ARGUMENTS}"]
+    assert found[0][0].names == tuple(map(str, TOKENIZER.encode("The sea")))
+    assert [found[i][0].names for i in (1, 3)] == [(), ()]
+    assert judged_stream(streams[2], lost, found[2], (), ())
 
 
 @settings(max_examples=40)

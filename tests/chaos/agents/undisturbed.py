@@ -4,25 +4,30 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from outrider.config.schema import ToolFormatName
 from tests.chaos.agents.answers import with_objects
-from tests.chaos.agents.asks import Agent, Api
+from tests.chaos.agents.asks import Agent, Api, Ask
+from tests.chaos.agents.reading import read_hermes
 from tests.chaos.clients import body_of, told_by
+from tests.chaos.references import Alone
 from tests.chaos.schedules import Reader, Stream
 from tests.chaos.told import End, Expected
+from tests.cluster.reference import shown
 
 _AT_A_TIME = 8
+_READ = (Ask.TEXT, Ask.CALL, Ask.FORMAT, Ask.THOUGHT)  # of several calls the last one may be cut
 _ALONE = {"window": 0, "lookup": 0}
 _Request = tuple[Agent, int, int, int]
 
 
 class Undisturbed:
-    """Answers of one service, each asked for once and whole.
+    """Answers of one service, each asked for once and whole, of which the target alone says what it can say.
 
     Messages must say what Responses does. Chats have an answer of their own, as they tell no order of its parts.
     """
 
-    def __init__(self, url: str, form: str) -> None:
-        self._url, self._form = url, form
+    def __init__(self, url: str, form: ToolFormatName, alone: Alone) -> None:
+        self._url, self._form, self._alone = url, form, alone
         self._known: dict[_Request, Expected] = {}
 
     def expected(self, streams: Sequence[Stream]) -> dict[int, tuple[Expected, ...]]:
@@ -31,9 +36,20 @@ class Undisturbed:
             {request: stream for stream in streams if (request := _request(stream)) not in self._known}.items()
         )
         with ThreadPoolExecutor(_AT_A_TIME) as pool:
-            answers = pool.map(self._asked, (stream for _, stream in unknown))
-            self._known |= zip((request for request, _ in unknown), answers, strict=True)
+            answers = list(pool.map(self._asked, (stream for _, stream in unknown)))
+        for (request, stream), answer in zip(unknown, answers, strict=True):
+            self._known[request] = self._read_again(stream, answer)
         return {stream.number: (self._of(stream),) for stream in streams}
+
+    def _read_again(self, stream: Stream, answer: Expected) -> Expected:
+        """With the target's own tokens for plain text, and what another reader than the service's makes of them."""
+        assert stream.agent is not None, "only agents are asked"
+        own = self._alone.agent(stream, self._form)
+        ids = list(map(int, answer.names)) if own is None else own
+        text = None
+        if self._form == "hermes" and stream.agent.ask in _READ:
+            text = read_hermes(shown(self._alone.target, ids))
+        return replace(answer, names=tuple(map(str, ids)), text=answer.text if text is None else text)
 
     def _of(self, stream: Stream) -> Expected:
         own = self._known[_request(stream)]
