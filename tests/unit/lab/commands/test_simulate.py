@@ -138,6 +138,7 @@ def figures() -> CapacityFigures:
             1,
             10 + index,
             0.0,
+            1.0,
         )
         for case in chosen
         for index, variant in enumerate(case.variants)
