@@ -19,6 +19,7 @@ from outrider.assembly.links import link_source
 from outrider.config.drafters import LinkConfig
 from outrider.contracts.link import Direction
 from outrider.contracts.requests import GenerationId
+from outrider.contracts.verifying import KvUsage
 from outrider.engines.kinds import DrafterSpec
 from outrider.events import write_events
 from outrider.link.emulator import LinkEmulator
@@ -63,6 +64,12 @@ class DrafterActor(DrafterHost):
     async def emulate_link(self, source: LinkProfile | None) -> None:
         """Replace the emulated link; None: emulate none."""
         self._link = EmulatedLink(source, self._index)
+
+    async def usage(self) -> KvUsage:
+        """Return the engine's use of memory, read on its thread between two steps."""
+        found = list[KvUsage]()
+        await self._apply(lambda: found.append(self._engine.usage()))
+        return found[0]
 
     async def reply(self, method: str, *arguments: Any) -> bytes:
         """Call a method and return its result or error as plain bytes: callers read nothing else (``plain_handle``)."""

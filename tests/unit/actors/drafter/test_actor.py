@@ -91,6 +91,7 @@ def test_any_registered_engine_serves(engine: str, folder: Path, monkeypatch: py
         assert sorted((await actor.held()).generations) == ["a", "b"]
         await actor.close("a")
         assert (await actor.held()).generations == ("b",)
+        assert (await actor.usage()).generations == 1
         with pytest.raises(ContextTooLongError):
             await actor.open(OpenGeneration("c", PROMPT * 26, PARAMS), TERMS)
 
