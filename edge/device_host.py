@@ -16,7 +16,6 @@ IDLE_S = 600.0  # a generation of which nothing is heard for as long is closed; 
 
 class DeviceHost(DrafterHost):
     def __init__(self, *arguments: Any, clock: Callable[[], float] = time.monotonic) -> None:
-        """As ``DrafterHost``."""
         super().__init__(*arguments)
         self._clock = clock
         self._used_at_s: dict[GenerationId, float] = {}  # the longest unused first
@@ -29,13 +28,11 @@ class DeviceHost(DrafterHost):
         await super().open(request, terms)
 
     async def exchange(self, generation: GenerationId, order: bytes) -> Answer:
-        """As ``DrafterHost``."""
         if generation in self._used_at_s:
             self._use(generation)
         return await super().exchange(generation, order)
 
     async def close(self, generation: GenerationId) -> None:
-        """As ``DrafterHost``."""
         self._used_at_s.pop(generation, None)
         await super().close(generation)
 

@@ -64,5 +64,6 @@ def test_what_cannot_be_read_is_judged(agent: Agent | None, content: bytes) -> N
 def test_what_can_be_is_not_malformed() -> None:
     assert answered(Agent(Api.CHATS, Ask.TEXT, stream=False), WHOLE_CHAT) == []
     assert answered(Agent(Api.CHATS, Ask.TEXT, stream=True), f"{CHAT}data: [DONE]\n\n".encode()) == [
-        "stream 0 (agent): choice 0 ended 0 times"
+        "stream 0 (agent): choice 0 ended 0 times",
+        "stream 0 (agent): usage counts None tokens, and 1 came",
     ]

@@ -50,7 +50,7 @@ class ExportedDrafter:
         """Return JSON; token ids as base64 of little-endian int32."""
         packed = None if self.token_ids is None else base64.b64encode(self.token_ids.astype("<i4").tobytes()).decode()
         plain = {"identity": asdict(self.identity), "kv": asdict(self.kv), "exporter": self.exporter}
-        return json.dumps({"format": FORMAT, **plain, "token_ids": packed}, sort_keys=True)
+        return json.dumps({"format": FORMAT, **plain, "columns": packed}, sort_keys=True)
 
     @classmethod
     def read(cls, metadata: Mapping[str, str], file: str) -> "ExportedDrafter":
@@ -61,7 +61,7 @@ class ExportedDrafter:
                 raise _refusal(file, f"format {made}")
             identity = found["identity"]
             identity["eos_token_ids"] = tuple(map(int, identity["eos_token_ids"]))
-            packed = found["token_ids"]
+            packed = found["columns"]
             ids = None if packed is None else np.frombuffer(base64.b64decode(packed, validate=True), "<i4")
             drafter = cls(
                 identity=ModelIdentity(**identity),

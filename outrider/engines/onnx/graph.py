@@ -93,14 +93,14 @@ class _Graph:
     def embedded(self, embedding: _Array) -> str:
         """Look the tokens up: int8 with a scale a row."""
         if not self.quantised:
-            return self.node("Gather", [self.constant("embedding", embedding), "token_ids"], ["embedded"])
+            return self.node("Gather", [self.constant("embedding", embedding), "tokens"], ["embedded"])
         scales = np.maximum(np.abs(embedding).max(1, keepdims=True) / 127, np.finfo(np.float32).tiny)
         rows = self.constant("embedding", np.rint(embedding / scales).astype(np.int8))
         scale = self.constant("embedding.scale", scales.astype(np.float32))
         row = self.node(
-            "Cast", [self.node("Gather", [rows, "token_ids"], ["row"])], ["row.float"], to=TensorProto.FLOAT
+            "Cast", [self.node("Gather", [rows, "tokens"], ["row"])], ["row.float"], to=TensorProto.FLOAT
         )
-        return self.node("Mul", [row, self.node("Gather", [scale, "token_ids"], ["row.scale"])], ["embedded"])
+        return self.node("Mul", [row, self.node("Gather", [scale, "tokens"], ["row.scale"])], ["embedded"])
 
 
 def quantised(weight: _Array) -> tuple[_Array, _Array]:
@@ -190,7 +190,7 @@ def _normed_heads(
 
 
 def _inputs(decoder: Decoder) -> list[ValueInfoProto]:
-    tokens = helper.make_tensor_value_info("token_ids", TensorProto.INT64, ["B", "S"])
+    tokens = helper.make_tensor_value_info("tokens", TensorProto.INT64, ["B", "S"])
     last = helper.make_tensor_value_info("last", TensorProto.INT32, ["B"])
     return [tokens, last, helper.make_tensor_value_info("total", TensorProto.INT32, []), *_caches(decoder, "")]
 

@@ -14,7 +14,7 @@ from outrider.engines.onnx.exported import ExportedDrafter
 from outrider.engines.onnx.kv_rows import KvRows
 
 _FATAL_ONLY = 4
-_TYPES = {"token_ids": "tensor(int64)", "last": "tensor(int32)", "total": "tensor(int32)"}  # the others are floats
+_TYPES = {"tokens": "tensor(int64)", "last": "tensor(int32)", "total": "tensor(int32)"}  # the others are floats
 
 
 class OnnxModel:
@@ -58,7 +58,7 @@ class OnnxModel:
         """
         tokens, last = np.asarray(token_ids, np.int64), np.asarray(lengths, np.int32) + np.int32(len(token_ids[0]) - 1)
         binding = self._binding(first, len(tokens), kv)
-        binding.bind_cpu_input("token_ids", tokens)
+        binding.bind_cpu_input("tokens", tokens)
         binding.bind_cpu_input("last", last)
         binding.bind_cpu_input("total", np.array(last.max() + 1, np.int32))
         logits = np.empty((len(tokens), self._columns), np.float32)
