@@ -97,9 +97,7 @@ class _Graph:
         scales = np.maximum(np.abs(embedding).max(1, keepdims=True) / 127, np.finfo(np.float32).tiny)
         rows = self.constant("embedding", np.rint(embedding / scales).astype(np.int8))
         scale = self.constant("embedding.scale", scales.astype(np.float32))
-        row = self.node(
-            "Cast", [self.node("Gather", [rows, "tokens"], ["row"])], ["row.float"], to=TensorProto.FLOAT
-        )
+        row = self.node("Cast", [self.node("Gather", [rows, "tokens"], ["row"])], ["row.float"], to=TensorProto.FLOAT)
         return self.node("Mul", [row, self.node("Gather", [scale, "tokens"], ["row.scale"])], ["embedded"])
 
 
