@@ -15,6 +15,7 @@ from actors.waiting import within
 from edge.host import DrafterHost
 from outrider.contracts.requests import GenerationId
 from outrider.wire.replies import DrafterHoldings
+from tests.cluster.clusters import Clusters
 from tests.unit.actors.coordinator.transport_suite import (
     CARD,
     CHECKS,
@@ -26,6 +27,7 @@ from tests.unit.actors.coordinator.transport_suite import (
     one_that_is_gone_is_lost,
 )
 
+CLUSTER = "transports"  # a Ray of its own, behind the clusters that others share
 _UP_S = 300.0  # on a busy machine
 
 
@@ -70,7 +72,8 @@ class RayRig:
 
 
 @pytest.fixture(scope="module")
-def rig() -> Iterator[RayRig]:
+def rig(clusters: Clusters) -> Iterator[RayRig]:
+    clusters.end()
     ray.init(address="local", num_cpus=1, include_dashboard=False)
     yield RayRig()
     ray.shutdown()
