@@ -48,13 +48,18 @@ def left_of(session: Path, processes: Path = Path("/proc")) -> list[int]:
 
 
 def end_all(session: Path) -> None:
-    """Kill a session's processes, including those started meanwhile; takes a bounded time."""
+    """Kill a session's processes, including those started meanwhile; takes a bounded time.
+
+    Two scans in a row must find none: a process shows no arguments for a moment while it begins.
+    """
+    none_left = 0
     for _ in range(_MOST_ROUNDS):
         left = left_of(session)
         for process in left:
             with suppress(ProcessLookupError, PermissionError):  # it has ended meanwhile; its number may be another's
                 os.kill(process, signal.SIGKILL)
-        if not left:
+        none_left = 0 if left else none_left + 1
+        if none_left == 2:
             return
         time.sleep(_PAUSE_S)
 

@@ -107,14 +107,28 @@ def test_what_is_started_meanwhile_is_ended_too(tmp_path: Path, monkeypatch: pyt
     stdout = starter.stdout
 
     def left_when_the_next_has_begun(folder: Path) -> list[int]:
-        assert stdout.readline() in {"begun\n", ""}
-        return left_of(folder)
+        line = stdout.readline()
+        assert line in {"begun\n", ""}
+        while not (left := left_of(folder)) and line:
+            time.sleep(0.01)  # it shows no arguments yet
+        return left
 
     monkeypatch.setattr(session_reaper, "left_of", left_when_the_next_has_begun)
     end_all(session)
     assert starter.wait(timeout=120) == 0
     starter.communicate()
     assert not left_of(session)
+
+
+def test_one_scan_that_finds_none_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = begun("import time; print('begun', flush=True); time.sleep(600)")
+    assert running.stdout is not None
+    assert running.stdout.readline() == "begun\n"
+    scans = iter([[], [running.pid], [], []])
+    monkeypatch.setattr(session_reaper, "left_of", lambda _: next(scans))
+    end_all(tmp_path)
+    assert running.wait(timeout=120) == -signal.SIGKILL
+    running.communicate()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
