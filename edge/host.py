@@ -22,7 +22,6 @@ from outrider.contracts.drafting import (
 )
 from outrider.contracts.errors import (
     ChecksumError,
-    ContextTooLongError,
     DrafterBrokenError,
     DraftingFailedError,
     MessageError,
@@ -34,6 +33,7 @@ from outrider.contracts.link import Direction
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import GenerationId, SamplingParams
 from outrider.contracts.verifying import OpenGeneration
+from outrider.engines.drafter.base import check_fits
 from outrider.engines.drafter.contained import ContainedDrafts, DraftStep
 from outrider.engines.engine_beat import EngineBeat
 from outrider.protocols.registry import PLAINEST
@@ -146,11 +146,7 @@ class DrafterHost:
                 "the drafter's own target"
             )
         token_ids, most = (*request.prompt_ids, *request.output_ids), self._card.max_context_tokens
-        if len(token_ids) >= most:  # before they are hashed, on the event loop
-            raise ContextTooLongError(
-                f"needs {len(token_ids) + 1} positions, found a drafter limit of {most} (draft model context and KV "
-                "budget); raise the drafter group's KV budget"
-            )
+        check_fits(len(token_ids), most)  # before they are hashed, on the event loop
         self._supersede(request.generation)
         session = DrafterSession(terms.wire, request.generation, token_ids, most)
         self._sessions[request.generation] = session

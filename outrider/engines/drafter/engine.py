@@ -9,22 +9,23 @@ consecutive slots and is used for the next block. Leaves are never computed. In 
 those that got children, whether they are sent or not.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, compress
 from typing import Any
 
 from torch import Tensor
 
-from outrider.contracts.drafting import DraftAnswer, DraftRequest, DraftTerms, NeedsPrefix, NeedsRow
-from outrider.contracts.errors import ContextTooLongError, UnsupportedBlockError
+from outrider.contracts.drafting import DraftRequest, DraftTerms, NeedsRow
+from outrider.contracts.errors import UnsupportedBlockError
 from outrider.contracts.exchanged import FloatRow, IntRow
 from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage, OpenGeneration
 from outrider.drafting.growing import GrowingTree
 from outrider.drafting.recalibration import OnVerdict
-from outrider.drafting.stopping import Stops, StopSetting
+from outrider.drafting.stopping import Stops
 from outrider.drafting.stops import StopDecision
+from outrider.engines.drafter.base import BaseDrafter, check_fits
 from outrider.engines.drafter.batch import HeadRows, launch_batch
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
 from outrider.engines.drafter.pass_plan import DraftPassPlan, DraftWork
@@ -43,7 +44,7 @@ from outrider.sampling.device_tensors import Readback, index_tensor
 from outrider.verification.correction import draw_correction
 
 
-class TorchDrafter:
+class TorchDrafter(BaseDrafter[DraftedGeneration]):
     """``DrafterEngine`` for every protocol.
 
     In addition to KV it keeps the fixed-point rows of a DSSD block until the next block: 8 bytes * vocabulary for each
@@ -63,26 +64,17 @@ class TorchDrafter:
         never raise. Until the verdict rows are kept: per token 4 bytes * the tokens that the model proposes, or
         8 * vocabulary.
         """
+        super().__init__(stops, on_verdict)
         total_blocks = limits.total_blocks(kv_bytes_per_token(drafter.model))
         self._limits = limits
-        self._stops = StopSetting() if stops is None else stops
-        self._recalibration = self._stops.recalibration()
-        self._on_verdict = on_verdict
         self._vocab_size = drafter.vocab_size
         self._columns = _proposed_alone(drafter.model, drafter.vocab_size)
         self._store = KvStore(total_blocks, limits.block_tokens)
         self._model = draft_model(drafter.model, total_blocks, limits.block_tokens)
-        self._generations: dict[GenerationId, DraftedGeneration] = {}
-        self._ready_answers: list[DraftAnswer] = []
         self.max_context_tokens = min(drafter.max_context_tokens, self._store.capacity_tokens)
 
     def open(self, request: OpenGeneration, terms: DraftTerms) -> None:
-        length = len(request.prompt_ids) + len(request.output_ids)
-        if length >= self.max_context_tokens:
-            raise ContextTooLongError(
-                f"needs {length + 1} positions, found a drafter limit of {self.max_context_tokens} (draft "
-                "model context and KV budget); raise the drafter group's KV budget"
-            )
+        check_fits(len(request.prompt_ids) + len(request.output_ids), self.max_context_tokens)
         kv = self._store.open(request.generation, request.cache_salt)
         self._generations[request.generation] = DraftedGeneration(
             request, terms, kv, self._vocab_size, self._recalibration.copy()
@@ -96,50 +88,11 @@ class TorchDrafter:
                 f"needs a protocol with dynamic trees ({', '.join(growing_protocols())}), found {plan.protocol}: "
                 "its rule needs every drawn token to be sent"
             )
-        generation = self._generations.get(request.generation)
-        if generation is None:
-            self._ready_answers.append(NeedsPrefix(request.generation, request.round))
-            return
-        generation.job = None
-        generation.kv.busy = False
-        if generation.answered is not None and generation.answered[0] == request:
-            self._ready_answers.append(generation.answered[1])
-            return
-        verdict = generation.verdict(request)
-        moves = generation.synchronise(request)
-        if moves is None:
-            self._ready_answers.append(NeedsPrefix(request.generation, request.round))
-            return
-        generation.sent_chain = None
-        if verdict is not None:
-            generation.recalibration.learn(verdict)
-            self._recalibration.learn(verdict)
-            if self._on_verdict is not None:
-                self._on_verdict(request.generation, verdict)
-        if moves:
-            self._model.move(moves)
-        self._start(generation, request)
-
-    @property
-    def busy(self) -> bool:
-        return bool(self._ready_answers) or any(g.job is not None for g in self._generations.values())
-
-    def started(self) -> tuple[GenerationId, ...]:
-        return tuple(name for name, generation in self._generations.items() if generation.job is not None)
-
-    def step(self, among: Collection[GenerationId] | None = None) -> list[DraftAnswer]:
-        held = self._generations
-        present = held.values() if among is None else [held[name] for name in among if name in held]
-        # The oldest first: it may take memory from younger ones, so one generation always makes progress.
-        started = sorted((g for g in present if g.job), key=lambda g: g.kv.order)
-        try:
-            self._step(started)
-        except BaseException:
-            for generation in started:
-                self._start_again(generation)
-            raise
-        answers, self._ready_answers = self._ready_answers, []
-        return answers
+        if (taken_up := self._taken_up(request)) is not None:
+            generation, moves = taken_up
+            if moves:
+                self._model.move(moves)
+            self._start(generation, request)
 
     def _step(self, started: Sequence[DraftedGeneration]) -> None:
         plan = DraftPassPlan(self._store, self._limits.prefill_chunk_tokens)
@@ -149,13 +102,9 @@ class TorchDrafter:
         if plan.works:
             self._advance(plan.works)
         for generation in started:
-            self._finish_if_complete(generation)
+            self._answer_if_complete(generation)
 
-    def _start_again(self, generation: DraftedGeneration) -> None:
-        """Draft a block from its beginning after a failed pass. Draws are repeated with the same noise."""
-        job = generation.job
-        if job is None:  # it is complete
-            return
+    def _start_again(self, generation: DraftedGeneration, job: DraftingJob) -> None:
         again = DraftingJob(job.request, job.position, correcting=job.correcting, correction=job.correction)
         generation.tree, generation.job = DraftTree(), again
         if again.correcting:
@@ -218,10 +167,7 @@ class TorchDrafter:
         if plan.rows:
             job.growing = GrowingTree(plan.rows, job.request.price or DraftPrice())
         elif not job.is_tree:
-            acceptance = job.protocol.rule(generation.params, generation.terms.wire)
-            job.predictor = generation.recalibration.chain(acceptance, generation.params.temperature)
-            job.keeps_features = self._on_verdict is not None
-            job.rule = self._stops.rule(job.predictor, job.request.price)
+            self._plan_chain(generation, job)
         self._take_up(generation)
 
     def _take_up(self, generation: DraftedGeneration) -> None:
@@ -271,18 +217,8 @@ class TorchDrafter:
         kv = generation.kv
         kv.publish(generation.token_ids, min(kv.computed_tokens, len(generation.token_ids) - 1))
 
-    def _finish_if_complete(self, generation: DraftedGeneration) -> None:
-        job = generation.job
-        if job is None or job.wants_row or generation.kv.computed_tokens < len(generation.token_ids) - 1:
-            return
-        self._answer(generation, job)
-
-    def _answer(self, generation: DraftedGeneration, job: DraftingJob) -> None:
-        self._ready_answers.append(generation.finish(job))
-        self._release(generation)
-
     def _release(self, generation: DraftedGeneration) -> None:
-        generation.job = None
+        super()._release(generation)
         generation.kv.busy = False
 
 

@@ -4,7 +4,7 @@ All started blocks advance together, one token a step; those with one new token 
 their rows are neighbours. Tokens are drawn in numpy, and nothing here needs torch.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 
 from outrider.contracts.chunks import chunk_of
-from outrider.contracts.drafting import DraftAnswer, DraftRequest, DraftTerms, NeedsPrefix
-from outrider.contracts.errors import ContextTooLongError, UnsupportedBlockError
+from outrider.contracts.drafting import DraftRequest, DraftTerms
+from outrider.contracts.errors import UnsupportedBlockError
 from outrider.contracts.exchanged import FloatRow
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage, OpenGeneration
 from outrider.drafting.features import DraftFeatures, LazyFeatures
 from outrider.drafting.recalibration import OnVerdict
-from outrider.drafting.stopping import Stops, StopSetting
+from outrider.drafting.stopping import Stops
 from outrider.drafting.stops import StopDecision
+from outrider.engines.drafter.base import BaseDrafter, check_fits
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
 from outrider.engines.drafter.tree import DraftTree, shape_that_fits
 from outrider.engines.limits import EngineLimits
@@ -43,21 +44,17 @@ class OnnxGeneration(DraftedGeneration):
 _Work = tuple[OnnxGeneration, Sequence[int], bool]  # its new tokens; whether their last draws a token
 
 
-class OnnxDrafter:
+class OnnxDrafter(BaseDrafter[OnnxGeneration]):
     """``DrafterEngine`` for chains of token ids; other blocks are an ``UnsupportedBlockError``."""
 
     def __init__(
         self, model: OnnxModel, limits: EngineLimits, stops: Stops | None = None, on_verdict: OnVerdict | None = None
     ) -> None:
         """As ``TorchDrafter``; KV memory is allocated when it is needed, up to the budget."""
+        super().__init__(stops, on_verdict)
         self._model, self._token_ids = model, model.drafter.token_ids
         self._vocab_size = model.drafter.identity.vocab_size
-        self._stops = StopSetting() if stops is None else stops
-        self._recalibration = self._stops.recalibration()
-        self._on_verdict = on_verdict
         self._kv = KvRows(model.drafter.kv, limits.kv_budget_bytes, model.drafter.identity.max_context_tokens)
-        self._generations: dict[GenerationId, OnnxGeneration] = {}
-        self._ready_answers: list[DraftAnswer] = []
         self.max_context_tokens = self._kv.most_tokens
 
     @property
@@ -66,12 +63,7 @@ class OnnxDrafter:
         return replace(self._model.drafter.identity, max_context_tokens=self.max_context_tokens)
 
     def open(self, request: OpenGeneration, terms: DraftTerms) -> None:
-        length = len(request.prompt_ids) + len(request.output_ids)
-        if length >= self.max_context_tokens:
-            raise ContextTooLongError(
-                f"needs {length + 1} positions, found a drafter limit of {self.max_context_tokens} (draft "
-                "model context and KV budget); raise the drafter group's KV budget"
-            )
+        check_fits(len(request.prompt_ids) + len(request.output_ids), self.max_context_tokens)
         self.close(request.generation)
         kv: Any = self._kv.open()
         learned = self._recalibration.copy()
@@ -83,53 +75,19 @@ class OnnxDrafter:
             raise UnsupportedBlockError(
                 f"needs an engine with {refused}, found onnx, which drafts chains of {PLAINEST}"
             )
-        generation = self._generations.get(request.generation)
-        if generation is None:
-            self._ready_answers.append(NeedsPrefix(request.generation, request.round))
-            return
-        generation.job = None
-        if generation.answered is not None and generation.answered[0] == request:
-            self._ready_answers.append(generation.answered[1])
-            return
-        verdict = generation.verdict(request)
-        if generation.synchronise(request) is None:
-            self._ready_answers.append(NeedsPrefix(request.generation, request.round))
-            return
-        generation.sent_chain = None
-        if verdict is not None:
-            generation.recalibration.learn(verdict)
-            self._recalibration.learn(verdict)
-            if self._on_verdict is not None:
-                self._on_verdict(request.generation, verdict)
-        generation.job = DraftingJob(request, len(generation.token_ids))
-        self._plan(generation, generation.job)
+        if (taken_up := self._taken_up(request)) is not None:
+            generation, _ = taken_up  # a chain's KV is in its places
+            generation.job = DraftingJob(request, len(generation.token_ids))
+            self._plan(generation, generation.job)
 
-    @property
-    def busy(self) -> bool:
-        return bool(self._ready_answers) or any(g.job is not None for g in self._generations.values())
-
-    def started(self) -> tuple[GenerationId, ...]:
-        return tuple(name for name, generation in self._generations.items() if generation.job is not None)
-
-    def step(self, among: Collection[GenerationId] | None = None) -> list[DraftAnswer]:
-        held = self._generations
-        present = held.values() if among is None else [held[name] for name in among if name in held]
-        # The oldest first: it may take memory from younger ones, so one generation always makes progress.
-        started = sorted((g for g in present if g.job), key=lambda g: g.kv.order)
-        try:
-            self._advance(self._works(started))
-        except BaseException:
-            for generation in started:
-                if (job := generation.job) is not None:
-                    generation.tree, generation.job = DraftTree(), DraftingJob(job.request, job.position)
-                    self._plan(generation, generation.job)
-            raise
+    def _step(self, started: Sequence[OnnxGeneration]) -> None:
+        self._advance(self._works(started))
         for generation in started:
-            job, known = generation.job, len(generation.token_ids) - 1
-            if job is not None and not job.wants_row and generation.kv.computed_tokens >= known:
-                self._answer(generation, job)
-        answers, self._ready_answers = self._ready_answers, []
-        return answers
+            self._answer_if_complete(generation)
+
+    def _start_again(self, generation: OnnxGeneration, job: DraftingJob) -> None:
+        generation.tree, generation.job = DraftTree(), DraftingJob(job.request, job.position)
+        self._plan(generation, generation.job)
 
     def close(self, generation: GenerationId) -> None:
         if (held := self._generations.pop(generation, None)) is not None:
@@ -146,10 +104,7 @@ class OnnxDrafter:
             self._answer(generation, job)
             return
         job.shape = shape_that_fits(job.request.plan, room, room)
-        acceptance = job.protocol.rule(generation.params, generation.terms.wire)
-        job.predictor = generation.recalibration.chain(acceptance, generation.params.temperature)
-        job.keeps_features = self._on_verdict is not None
-        job.rule = self._stops.rule(job.predictor, job.request.price)
+        self._plan_chain(generation, job)
         generation.kv.rollback(len(generation.token_ids) - 1)  # the last token's logits are the first row
 
     def _works(self, started: Sequence[OnnxGeneration]) -> list[_Work]:
@@ -222,9 +177,6 @@ class OnnxDrafter:
         if not np.isfinite(adjusted.max(initial=-np.inf)):  # all tokens that it proposes are excluded
             adjusted = np.zeros_like(adjusted)
         return DraftRow(adjusted).probs
-
-    def _answer(self, generation: OnnxGeneration, job: DraftingJob) -> None:
-        self._ready_answers.append(generation.finish(job))
 
 
 def _refused(request: DraftRequest) -> str | None:
