@@ -22,8 +22,8 @@ from outrider.wire.calls import read_call
 from outrider.wire.replies import plain_failure
 
 MOST_CONNECTIONS = 16
-MOST_PROBE_BYTES = 2**21  # none that measures a link is larger (``link.state.MAX_PROBE_BITS``)
-MOST_CALL_BYTES = MOST_PROBE_BYTES + 4096
+MOST_DEVICE_PROBE_BYTES = 2**21  # none that measures a link is larger (``link.state.MAX_PROBE_BITS``)
+MOST_CALL_BYTES = MOST_DEVICE_PROBE_BYTES + 4096
 _CONNECTION_BYTES, _PROCESS_BYTES = 2 * MOST_CALL_BYTES, 8 * MOST_CALL_BYTES  # of calls that are not answered yet
 _SMALL_BYTES, _LARGE_REPLIES = 2**14, 4  # a probe's reply is large from there on, and so many are made at a time
 _PATIENCE_S = 60.0  # with a call that is being sent, and a reply that is being read
@@ -87,8 +87,8 @@ def _read(call: bytes) -> tuple[str, tuple[Any, ...], int]:
     """Return method, arguments, and the bytes that a probe asks for."""
     method, arguments = read_call(call)
     asked = arguments[1] if method == "probe" else 0
-    if asked > MOST_PROBE_BYTES:
-        raise MessageError(f"needs a probe of at most {MOST_PROBE_BYTES} bytes, found {asked}")
+    if asked > MOST_DEVICE_PROBE_BYTES:
+        raise MessageError(f"needs a probe of at most {MOST_DEVICE_PROBE_BYTES} bytes, found {asked}")
     return method, arguments, asked
 
 

@@ -52,15 +52,12 @@ class RayRig:
         self.transport = RayDrafterTransport("d", PlainHandle(self._actor))
 
     async def go_on(self) -> None:
-        """As the interface says; nothing that it returns is read."""
         await self._actor.go_on.remote()
 
     async def lose(self, generation: GenerationId) -> None:
-        """As the interface says."""
         await self._actor.close.remote(generation)
 
     async def end(self) -> None:
-        """Kill the process."""
         ray.kill(self._actor)
 
     async def forget_all(self) -> None:

@@ -89,7 +89,6 @@ def half_of(form: str) -> list[Agent]:
 
 
 def asked(agent: Agent, question: int, tokens: int, seed: int, form: str) -> dict[str, Any]:
-    """The request's body."""
     fields: dict[str, Any] = {"model": MODEL, "temperature": 0.0, "stream": agent.stream, **_reasoning(agent, form)}
     if seed:
         fields |= {"temperature": TEMPERATURE, "top_p": 1.0, "seed": seed}

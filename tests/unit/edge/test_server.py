@@ -12,7 +12,7 @@ from actors.waiting import within
 from edge import server as serving
 from edge.byte_budget import ByteBudget
 from edge.frames import frame, read_frame, read_head
-from edge.server import MOST_CALL_BYTES, MOST_CONNECTIONS, MOST_PROBE_BYTES, HostServer
+from edge.server import MOST_CALL_BYTES, MOST_CONNECTIONS, MOST_DEVICE_PROBE_BYTES, HostServer
 from outrider.contracts.errors import DrafterBrokenError
 from outrider.link.state import MAX_PROBE_BITS
 from outrider.wire.calls import write_call
@@ -67,12 +67,12 @@ async def card(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> An
 
 
 def test_probes_are_bounded_by_what_measures_a_link(tmp_path: Path) -> None:
-    assert MAX_PROBE_BITS // 8 <= MOST_PROBE_BYTES < 2**22
+    assert MAX_PROBE_BITS // 8 <= MOST_DEVICE_PROBE_BYTES < 2**22
 
     async def probed(_: WaitingHost, connect: Connect) -> None:
         reader, writer = await connect()
-        writer.write(frame(1, write_call("probe", b"", MOST_PROBE_BYTES + 1)))
-        with pytest.raises(DrafterBrokenError, match=f"a probe of at most {MOST_PROBE_BYTES} bytes"):
+        writer.write(frame(1, write_call("probe", b"", MOST_DEVICE_PROBE_BYTES + 1)))
+        with pytest.raises(DrafterBrokenError, match=f"a probe of at most {MOST_DEVICE_PROBE_BYTES} bytes"):
             read_reply((await read_frame(reader, lambda _: 4096))[1])
         assert isinstance(await card(reader, writer), DrafterCard)
         writer.write(frame(2, bytes(MOST_CALL_BYTES + 1)))
@@ -133,11 +133,11 @@ def test_a_connection_that_stands_still_ends(stands: str, tmp_path: Path, monkey
         if stands == "sending":
             writer.write(frame(1, write_call("probe", bytes(2**20), 0))[:1000])
         else:
-            writer.write(frame(1, write_call("probe", b"", MOST_PROBE_BYTES)) * 4)
+            writer.write(frame(1, write_call("probe", b"", MOST_DEVICE_PROBE_BYTES)) * 4)
             await read_head(reader)
             await asyncio.sleep(0.3)
         with suppress(ConnectionError):
-            assert len(await reader.read()) < 4 * MOST_PROBE_BYTES
+            assert len(await reader.read()) < 4 * MOST_DEVICE_PROBE_BYTES
 
     served(tmp_path, still)
 

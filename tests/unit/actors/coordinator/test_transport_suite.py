@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.coordinator import socket_transport
+from actors.coordinator.drafter_replies import checked_probe, silent
 from actors.coordinator.socket_transport import SocketDrafterTransport, Stream
 from actors.waiting import within
 from edge.frames import frame, read_frame
@@ -47,25 +48,19 @@ class CalledTransport:
         self._closing = set[asyncio.Task[bytes]]()
 
     async def open(self, request: OpenGeneration, terms: DraftTerms, deadline_s: float) -> None:
-        """As the interface says."""
         await self._called(deadline_s, 4096, "open", request, terms)
 
     async def exchange(
         self, generation: GenerationId, order: bytes, deadline_s: float, most_bytes: int = MAX_MESSAGE_BYTES
     ) -> Answer:
-        """As the interface says."""
         answer: Answer = await self._called(deadline_s, answer_bytes(most_bytes), "exchange", generation, order)
         return answer
 
     async def probe(self, sent: bytes, reply_bytes: int, deadline_s: float) -> Answer:
-        """As the interface says."""
-        answer: Answer = await self._called(deadline_s, answer_bytes(reply_bytes), "probe", sent, reply_bytes)
-        if len(answer.data) != reply_bytes:
-            raise DrafterBrokenError(f"needs to send {reply_bytes} bytes, found {len(answer.data)}")
-        return answer
+        reply = await self._called(deadline_s, answer_bytes(reply_bytes), "probe", sent, reply_bytes)
+        return checked_probe("d", reply, reply_bytes)
 
     def close(self, generation: GenerationId) -> None:
-        """As the interface says."""
         self._closing.add(asyncio.ensure_future(self._host.answer(write_call("close", generation))))
 
     async def _called(self, deadline_s: float, most_bytes: int, method: str, *arguments: Any) -> Any:
@@ -75,7 +70,7 @@ class CalledTransport:
         await asyncio.wait({answering}, timeout=deadline_s)
         if not answering.done() or answering.cancelled():
             answering.cancel()
-            raise DrafterSilentError(f"needs to answer within {deadline_s:g} s")
+            raise silent("d", deadline_s)
         return read_reply(answering.result(), most_bytes)
 
 
@@ -87,11 +82,9 @@ class InProcess:
         self.streams: list[asyncio.StreamWriter] = []
 
     async def go_on(self) -> None:
-        """As the interface says."""
         self.host.drafter.may_go_on.set()
 
     async def lose(self, generation: GenerationId) -> None:
-        """As the interface says."""
         await self.host.close(generation)
 
     async def end(self) -> None:
