@@ -1,0 +1,70 @@
+"""Removing an Outrider from Kubernetes ends: nothing that it waits for needs what went before."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.unit.deployment.manifests import OVERLAYS, ROOT, built
+
+README = (ROOT / "k8s" / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_no_overlay_owns_the_namespace(name: str) -> None:
+    """Deleted with the rest, it would forbid the Job that clears Redis, which its clusters wait for."""
+    assert not built(name).of_kind("Namespace")
+    assert "kubectl create namespace outrider" in README
+
+
+def test_removal_ends_clusters_before_redis_and_the_namespace() -> None:
+    (block,) = re.findall(r"^## Remove\n\n```sh\n(.*?)```", README, flags=re.MULTILINE | re.DOTALL)
+    steps = [line.partition(" #")[0] for line in block.splitlines()]
+    assert steps == ["k8s/down.sh", "kubectl delete -k k8s/overlays/production", "kubectl delete namespace outrider"]
+
+
+def ran_by_down(folder: Path, fails: str = "nothing") -> tuple[int, list[list[str]]]:
+    """Exit status of ``k8s/down.sh``, and what it has kubectl do."""
+    log = folder / "log"
+    kubectl = folder / "kubectl"
+    said = f'echo "$@" | tee -a "{log}"; ! echo "$@" | grep -q "{fails}"'
+    kubectl.write_text(f"#!/bin/sh\n{said}\n", encoding="utf-8")
+    kubectl.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    command = ["sh", str(ROOT / "k8s/down.sh"), "here", "mine"]
+    done = subprocess.run(command, env=environment, capture_output=True, check=False, timeout=30)
+    return done.returncode, [line.split() for line in log.read_text(encoding="utf-8").splitlines()]
+
+
+def test_down_ends_responses_then_pods_and_waits_for_the_clusters(tmp_path: Path) -> None:
+    status, ran = ran_by_down(tmp_path)
+    assert status == 0
+    assert all(command[:2] == ["-n", "here"] for command in ran)
+    kinds = [(command[2], command[3]) for command in ran]
+    assert kinds == [
+        ("patch", "rayservice"),
+        ("exec", "service/mine-head-svc"),
+        ("delete", "rayservice"),
+        ("delete", "pod"),
+        ("wait", "--for=delete"),
+        ("wait", "--for=delete"),
+    ]
+    assert [command[4] for command in ran[-2:]] == ["pod", "raycluster"]
+    for command in ran[2:]:
+        assert any(option.startswith("--timeout=") for option in command), command
+    assert not {"namespace", "-k", "statefulset", "secret", "pvc"} & {word for command in ran for word in command}
+
+
+def test_down_goes_on_without_a_head_and_stops_at_a_wait_that_ran_out(tmp_path: Path) -> None:
+    assert ran_by_down(tmp_path, fails="exec")[0] == 0
+    assert ran_by_down(tmp_path, fails="raycluster")[0] != 0
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_down_selects_labels_that_pods_have(name: str) -> None:
+    text = (ROOT / "k8s/down.sh").read_text(encoding="utf-8")
+    assert set(re.findall(r"app\.kubernetes\.io/part-of=(\w+)", text)) == {"outrider"}
+    for group in built(name).groups.values():
+        assert group.spec["template"]["metadata"]["labels"]["app.kubernetes.io/part-of"] == "outrider"
