@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# Head, verifiers and ingresses: amd64 with NVIDIA GPUs. torch's wheels bring CUDA; the node has the driver.
+# Verifiers: amd64 with NVIDIA GPUs. torch's wheels bring CUDA; the node has the driver.
 #   docker buildx build -f docker/cuda.Dockerfile -t outrider-cuda .
 #   docker buildx build -f docker/cuda.Dockerfile -t outrider-cuda-vllm --build-arg ENGINE=vllm .
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d

@@ -208,6 +208,23 @@ def test_jetsons_run_on_jetsons_alone_and_two_clusters_share_them() -> None:
         assert 2 * int(asked.removesuffix("Gi")) < 7, "two fit a Jetson of 8 GB"
 
 
+def test_verifiers_alone_tolerate_gpu_nodes_and_others_prefer_to_stay_off_them() -> None:
+    for name in ("small", "production"):
+        for group in built(name).groups.values():
+            if group.name == "jetson":
+                continue
+            assert group.pod["nodeSelector"] == {"kubernetes.io/arch": "amd64"}
+            taints = [(one["key"], one["operator"], one["effect"]) for one in group.pod.get("tolerations", [])]
+            if group.name == "verifier":
+                assert taints == [("nvidia.com/gpu", "Exists", "NoSchedule")]
+                continue
+            assert not taints
+            assert "outrider-cpu:" in group.container["image"]
+            (term,) = group.pod["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+            (rule,) = term["preference"]["matchExpressions"]
+            assert rule == {"key": "nvidia.com/gpu.present", "operator": "DoesNotExist"}
+
+
 def test_nobody_is_root(overlay: Overlay) -> None:
     for group in overlay.groups.values():
         assert group.pod["securityContext"]["runAsNonRoot"]
