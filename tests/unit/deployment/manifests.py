@@ -1,6 +1,5 @@
 """The Kubernetes overlays as ``kubectl kustomize`` builds them, and what tests read out of them."""
 
-import json
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -54,12 +53,8 @@ class Group:
 
     @property
     def offered(self) -> dict[str, float]:
-        """Ray resources of a pod: Ray's start parameters before Kubernetes's limits, as KubeRay has it."""
-        parameters, limits = self.spec["rayStartParams"], self.container["resources"]["limits"]
-        custom = json.loads(json.loads(parameters["resources"].strip("'"))) if "resources" in parameters else {}
-        cpus = parameters.get("num-cpus", limits["cpu"])
-        gpus = parameters.get("num-gpus", limits.get("nvidia.com/gpu", 0))
-        return {"CPU": float(cpus), "GPU": float(gpus), **custom}
+        """Ray resources of a pod, by the group's own field, which KubeRay and Ray's autoscaler both read."""
+        return {"GPU": 0.0, **{name: float(amount) for name, amount in self.spec["resources"].items()}}
 
 
 @dataclass(frozen=True)

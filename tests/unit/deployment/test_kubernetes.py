@@ -9,6 +9,7 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
+from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
 from ray.serve._private.application_state import override_deployment_info
 from ray.serve._private.deploy_utils import get_app_code_version
 from ray.serve._private.deployment_info import DeploymentInfo
@@ -16,6 +17,7 @@ from ray.serve._private.deployment_info import DeploymentInfo
 from cluster.capacity_check import Claim, drafter_claims, misfit, place, service_claims
 from outrider import __version__
 from outrider.config.reloadable import with_reloadable
+from outrider.config.replicas import VerifierScalingConfig
 from serve_app.app import SHUTDOWN_GRACE_S, build_app, ingress_bundle
 from tests.unit.deployment.manifests import OVERLAYS, ROOT, Overlay, built
 
@@ -63,6 +65,10 @@ def test_kuberays_own_checks_hold(overlay: Overlay) -> None:
     assert len(set(names)) == len(names)
     for group in overlay.cluster["workerGroupSpecs"]:
         assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+    for each in overlay.groups.values():
+        assert not {"num-cpus", "num-gpus", "memory", "resources"} & set(each.spec["rayStartParams"]), (
+            "beside `resources`"
+        )
     if options := overlay.upgrade.get("clusterUpgradeOptions"):
         assert overlay.cluster["enableInTreeAutoscaling"]
         assert options["stepSizePercent"] <= options["maxSurgePercent"]
@@ -73,6 +79,16 @@ def test_ray_is_this_version_behind_a_token(overlay: Overlay) -> None:
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     assert f"\nray=={overlay.cluster['rayVersion']}\n" in pins
     assert overlay.cluster["authOptions"] == {"mode": "token"}
+
+
+def test_ray_reads_what_pods_offer(overlay: Overlay) -> None:
+    """By its autoscaler's own reading of the custom resource."""
+    cluster = {"metadata": {"name": "c", "namespace": "n"}, "spec": overlay.cluster}
+    types = _derive_autoscaling_config_from_ray_cr(cluster)["available_node_types"]
+    offered = {name.removesuffix("group"): kind["resources"] for name, kind in types.items()}
+    for group in overlay.groups.values():
+        read = {name: amount for name, amount in offered[group.name].items() if name != "memory"}
+        assert {"GPU": 0.0, **read} == group.offered
 
 
 def test_serve_accepts_the_application(overlay: Overlay) -> None:
@@ -193,6 +209,11 @@ def test_an_upgrade_needs_no_gpu_that_is_not_said_to_be_free(overlay: Overlay) -
     with_gpus = [overlay.groups[name] for name, limit in limits.items() if "nvidia.com/gpu" in limit]
     assert round(overlay.config.verifiers.count * options["maxSurgePercent"] / 100) == 1
     assert [group.spec["minReplicas"] for group in with_gpus] == [0]
+
+
+def test_an_idle_pod_outlives_the_policy_that_takes_verifiers_away() -> None:
+    idle_s = built("production").cluster["autoscalerOptions"]["idleTimeoutSeconds"]
+    assert idle_s > VerifierScalingConfig().down_after_s
 
 
 def test_jetsons_run_on_jetsons_alone_and_two_clusters_share_them() -> None:
