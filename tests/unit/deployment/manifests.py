@@ -105,6 +105,7 @@ def _named(value: Any) -> list[str]:
     if isinstance(value, dict):
         found = [one for key, one in value.items() if key == "secretName"]
         found += [one["name"] for key, one in value.items() if key == "secretKeyRef"]
+        found += [one["name"] for key, refs in value.items() if key == "certificateRefs" for one in refs]
         return found + [name for one in value.values() for name in _named(one)]
     if isinstance(value, list | tuple):
         return [name for one in value for name in _named(one)]
