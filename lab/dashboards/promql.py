@@ -79,8 +79,9 @@ BY_CLASS = f"{BY_CLUSTER}, slo_class"
 BY_PROCESS = f"{BY_CLUSTER}, {COORDINATOR_LABEL}"
 
 
-def summed(counter: Metric, over: str, *where: str, by: str = BY_CLUSTER) -> str:
-    return rate(counter, *where, by=by, over=over)
+def summed(metric: Metric, over: str, *where: str, suffix: str = "", by: str = BY_CLUSTER) -> str:
+    """Rate of a counter, or of a histogram's series that ends in ``suffix``."""
+    return _rate(metric, *where, suffix=suffix, by=by, over=over)
 
 
 def broken(window: str) -> str:

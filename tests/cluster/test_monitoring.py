@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,6 +154,8 @@ def test_every_rule_is_kept_and_has_an_answer(prometheus: Prometheus) -> None:
     for alert in ALERTS:
         for name in names_in(alert.expr) - excused:
             assert known & {name, f"ray_{name}"}, f"{alert.name} asks for {name}"
+        for name in re.findall(r"ray_serve_\w+", alert.expr):
+            assert name in known, f"{alert.name} asks for {name}, which Ray's version does not export"
 
 
 def test_everything_is_labelled_with_its_cluster_and_process(prometheus: Prometheus) -> None:

@@ -76,6 +76,29 @@ def _again(recomputed: str) -> dict[str, str]:
     return {f"ray_outrider_{name}_tokens_total{{{PROCESS}}}": values for name, values in names.items()}
 
 
+def _replicas(*healthy: int) -> dict[str, str]:
+    """Of three coordinators that Serve wants; each number is a replica's."""
+    of = f'{AT}, application="outrider", deployment="Coordinator"'
+    found = {
+        f'ray_serve_deployment_replica_healthy{{{of}, replica="{i}"}}': f"{one}+0x99" for i, one in enumerate(healthy)
+    }
+    return found | {f"ray_serve_autoscaling_target_replicas{{{of}}}": "3+0x99"}
+
+
+def _tokens(name: str, bound: str, within: str, all_of_them: str) -> dict[str, str]:
+    name = f"ray_outrider_{name}_seconds"
+    return {f'{name}_bucket{{{PROCESS}, le="{bound}"}}': within, f"{name}_count{{{PROCESS}}}": all_of_them}
+
+
+def _first(within: str) -> dict[str, str]:
+    return _tokens("time_to_first_token", "5.0", within, "0+100x600")
+
+
+def _between(within: str) -> dict[str, str]:
+    return _tokens("inter_token_latency", "0.5", within, "0+100x600")
+
+
+_SCRAPED = f'up{{{AT}, instance="i"}}'
 _UP = f"ray_outrider_verifier_ready{{{PROCESS}}}"
 _LOST = f"ray_outrider_drafter_losses_total{{{PROCESS}}}"
 _DRIFTED = f'ray_outrider_decision_head_drifted{{{PROCESS}, model="m"}}'
@@ -93,6 +116,20 @@ _SELDOM = _promised("0+99x600", "0+1x600")
 CASES = (
     Case("OutriderVerifierDown", _W, {_UP: "1+0x50 0+0x50"}, {_UP: "1+0x57 0+0x50"}),
     Case("OutriderNothingExported", {}, {"up": "1+0x100"}, {_UP: "0+0x100"}),
+    # one of three whose series is gone with its process, and none left at all
+    Case("OutriderReplicasMissing", {**_C, "deployment": "Coordinator"}, _replicas(1, 1), _replicas(1, 1, 1)),
+    Case("OutriderReplicasMissing", {**_C, "deployment": "Coordinator"}, _replicas(), _replicas(0, 1, 1, 1)),
+    Case(
+        "OutriderNotScraped",
+        _C,
+        {_SCRAPED: "1+0x50 0+0x99"},
+        {_SCRAPED: "1+0x99"},
+    ),
+    Case("OutriderNotScraped", _C, {_SCRAPED: "0+0x99"}, {'up{instance="of others"}': "0+0x99"}),
+    Case("OutriderFirstTokensLate", _C, _first("0+10x600"), _first("0+70x600"), "70m"),
+    Case("OutriderFirstTokensLate", _C, _first("0+60x600"), _first("0+99x600"), "70m"),
+    Case("OutriderTokensLate", _C, _between("0+10x600"), _between("0+70x600"), "70m"),
+    Case("OutriderTokensLate", _C, _between("0+60x600"), _between("0+99x600"), "70m"),
     Case("OutriderResponsesFail", _C, _ended("0+2x600", "0+98x600"), _ended("0+1x600", "0+199x600")),
     Case("OutriderPromisesBurnFast", _PROMISE, _promised("0+1x600", "0+9x600"), _promised("0+9x600", "0+1x600"), "70m"),
     # six hours of every second promise broken, and a fire that is out by now
