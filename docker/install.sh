@@ -7,7 +7,7 @@
 # requirements/locked*.txt; TORCH_SHA256 is that of a torch which they do not know.
 set -eu
 source=$(cd "$(dirname "$0")/.." && pwd)
-python=${PYTHON:-python3.11}
+python=${PYTHON:-python3} # of the base image
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 
 locked() {

@@ -14,7 +14,7 @@ ARG TORCH_INDEX_URL
 ARG TORCH_SHA256
 COPY --from=uv /uv /usr/local/bin/uv
 ENV UV_PYTHON_INSTALL_DIR=/opt/python
-RUN uv python install "${PYTHON_VERSION}" && ln -s "$(uv python find "${PYTHON_VERSION}")" /usr/local/bin/python3.11
+RUN uv python install "${PYTHON_VERSION}" && ln -s "$(uv python find "${PYTHON_VERSION}")" /usr/local/bin/python3
 RUN --mount=type=bind,target=/src \
     test -n "${TORCH_INDEX_URL}" && test -n "${TORCH_SHA256}" \
     && /src/docker/install.sh environment "${TORCH_INDEX_URL}"

@@ -20,7 +20,7 @@ fi
 
 inside() {
     chroot "$folder" env OUTRIDER_HOME=/opt/models HOME=/root \
-        PATH=/opt/outrider/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"
+        PATH=/opt/outrider/bin:/usr/sbin:/usr/bin:/sbin:/bin PYTHON=python3.11 "$@"
 }
 inside apt-get update
 inside apt-get install --yes --no-install-recommends curl python3.11-venv # Debian 12's own is the images' 3.11

@@ -230,6 +230,17 @@ def test_the_unit_starts_ray_with_options_that_it_has_and_ports_that_all_share()
             assert f"{option}={given[option]}" in worker
 
 
+def test_the_service_can_read_its_interpreter() -> None:
+    """As the unit hides homes: made by root, the environment's interpreter would lie in /root."""
+    assert "ProtectHome=yes" in UNIT.read_text(encoding="utf-8")
+    page = (CLUSTER / "jetson.md").read_text(encoding="utf-8")
+    (made,) = [line for line in page.splitlines() if "uv venv" in line]
+    (folder,) = re.findall(r"^sudo env UV_PYTHON_INSTALL_DIR=(\S+) ", made)
+    assert folder.startswith("/opt/")
+    (started,) = re.findall(r"^ExecStart=(\S+)/bin/ray ", UNIT.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert made.endswith(f" {started}")
+
+
 def test_the_page_has_every_setting_that_the_unit_reads() -> None:
     page = (CLUSTER / "jetson.md").read_text(encoding="utf-8")
     read = set(re.findall(r"\$\{(\w+)\}", UNIT.read_text(encoding="utf-8")))

@@ -123,6 +123,15 @@ def test_documents_name_files_that_exist() -> None:
             assert (folder / path).exists(), f"{name}: {path}"
 
 
+def test_an_image_without_its_torch_is_left_out() -> None:
+    """Its build stops without one: the job would fail wherever nobody has named it."""
+    (build,) = [
+        one for one in steps(ROOT / ".github/workflows/images.yml") if "build-push-action" in one.get("uses", "")
+    ]
+    assert build["if"] == "matrix.image != 'outrider-jetson' || matrix.torch_index != ''"
+    assert 'test -n "${TORCH_INDEX_URL}"' in (ROOT / "docker/jetson.Dockerfile").read_text(encoding="utf-8")
+
+
 def test_the_workflow_builds_every_image() -> None:
     matrix = read(ROOT / ".github" / "workflows" / "images.yml")["jobs"]["image"]["strategy"]["matrix"]["include"]
     assert {one["file"] for one in matrix} == {path.name for path in (ROOT / "docker").glob("*.Dockerfile")}
