@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
+CONSTRAINTS = (FOLDER.parent / "constraints.txt").read_text(encoding="utf-8")
 UV = "uv==0.9.5"
 # An index other than Python's own has torch without CUDA. uv reads only one index for a package, so these are by hand:
 # the builds for Python 3.11 on Linux, from that index's page.
@@ -32,6 +33,8 @@ HEADS = {
     "locked-torch": "torch: the builds of Python's own index, and those without CUDA for Python 3.11 on Linux.",
     "locked-cuda": "What the torch of Python's own index needs on top of locked.txt: CUDA's libraries.",
     "locked-vllm": "What the extra `vllm` needs on top of locked.txt, locked-torch.txt and locked-cuda.txt.",
+    "locked-aws": "What the extra `aws` needs on top of locked.txt: Amazon's SDK, by which a head starts machines.",
+    "locked-gcp": "What the extra `gcp` needs on top of locked.txt: Google's, likewise.",
     "locked-uv": "uv, which installs all else on rented machines and Jetsons.",
 }
 
@@ -63,17 +66,18 @@ def divide(base: dict[str, str], with_vllm: dict[str, str], constrained: Iterabl
     }
 
 
-def compiled(requirements: list[str]) -> dict[str, str]:
-    """Those and all that they need on Linux, resolved by uv."""
+def compiled(requirements: list[str], pins: str = CONSTRAINTS) -> dict[str, str]:
+    """Those and all that they need on Linux, in these versions where they are pinned, resolved by uv."""
     with tempfile.TemporaryDirectory() as folder:
-        wanted, out = Path(folder, "wanted.txt"), Path(folder, "out.txt")
+        wanted, out, pinned = (Path(folder, f"{name}.txt") for name in ("wanted", "out", "pinned"))
         wanted.write_text("\n".join(requirements), encoding="utf-8")
+        pinned.write_text(pins, encoding="utf-8")
         # uv keeps versions that it finds in its output where they fit. Their hashes it has to read anew.
         found = (entries(path.read_text(encoding="utf-8")).values() for path in FOLDER.glob("locked*.txt"))
         out.write_text("\n".join(block.split()[0] for blocks in found for block in blocks), encoding="utf-8")
         command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-config", "--generate-hashes"]
         command += ["--no-header", "--no-annotate", "--python-version=3.11", "--output-file", str(out)]
-        command += ["--python-platform=x86_64-manylinux_2_28", "--constraints", str(FOLDER.parent / "constraints.txt")]
+        command += ["--python-platform=x86_64-manylinux_2_28", "--constraints", str(pinned)]
         subprocess.run([*command, str(wanted)], check=True)
         return entries(out.read_text(encoding="utf-8"))
 
@@ -84,9 +88,13 @@ def main() -> None:
     extras = project["optional-dependencies"]
     # setuptools builds Outrider's own wheel, without a download of its own.
     base = [*project["dependencies"], *extras["tracing"], "setuptools"]
-    pins = re.findall(r"^([\w.-]+)==", (FOLDER.parent / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
-    constrained = [re.sub(r"[-_.]+", "-", name).lower() for name in pins]
-    divided = divide(compiled(base), compiled([*base, *extras["vllm"]]), constrained)
+    names = re.findall(r"^([\w.-]+)==", CONSTRAINTS, re.MULTILINE)
+    constrained = [re.sub(r"[-_.]+", "-", name).lower() for name in names]
+    needed = compiled(base)
+    divided = divide(needed, compiled([*base, *extras["vllm"]]), constrained)
+    for cloud in ("aws", "gcp"):  # beside what machines have; constraints.txt pins what developers have besides
+        sdk = compiled(extras[cloud], "\n".join(block.split()[0] for block in needed.values()))
+        divided[f"locked-{cloud}"] = {name: block for name, block in sdk.items() if name not in needed}
     for name, blocks in (divided | {"locked-uv": compiled([UV])}).items():
         head = f"# {HEADS[name]}\n# Written by requirements/lock.py, which says how.\n"
         (FOLDER / f"{name}.txt").write_text(head + "\n".join(blocks.values()) + "\n", encoding="utf-8")

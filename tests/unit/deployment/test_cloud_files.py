@@ -20,6 +20,7 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.scripts.scripts import drain_node, start
 
 from cluster.capacity_check import misfit, place, service_claims
+from cluster.monitoring.files import MonitoringTargets
 from cluster.spot_drain import CLOUDS, await_notice, drain, drain_command, taken_back_by_aws, taken_back_by_gcp
 from outrider import __version__
 from outrider.config.reading import load_config
@@ -42,6 +43,30 @@ def prepared(name: str) -> dict[str, Any]:
 
 def test_ray_accepts_the_file(name: str) -> None:
     assert prepared(name)["provider"]["type"] == name
+
+
+def test_no_command_is_rays_own(name: str) -> None:
+    """Ray adds the cloud's SDK for the system's Python, where a file has no commands for the head."""
+    written = yaml.safe_load((CLUSTER / f"{name}.yaml").read_text(encoding="utf-8"))
+    merged = prepared(name)
+    assert merged["head_setup_commands"] == written["setup_commands"] + written["head_setup_commands"]
+    assert merged["worker_setup_commands"] == written["setup_commands"]
+    assert merged["initialization_commands"] == []
+    for role in ("head", "worker"):
+        assert merged[f"{role}_start_ray_commands"] == written[f"{role}_start_ray_commands"]
+    (sdk,) = [one for one in written["head_setup_commands"] if "pip install" in one]
+    assert sdk.endswith(f" -r locked.txt -r locked-{name}.txt")
+    assert f"'.[{name}]'" in (CLUSTER / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def test_the_head_scrapes_what_ray_announces(name: str) -> None:
+    commands = prepared(name)["head_start_ray_commands"]
+    (written,) = [one for one in commands if "outrider dashboards" in one]
+    (started,) = [one for one in commands if "prometheus --config.file" in one]
+    folder = written.rpartition("--out ~/")[2]
+    assert f"--config.file=$HOME/{folder}/prometheus.yaml " in started
+    assert "--web.listen-address=127.0.0.1:" in started, "from the head alone"
+    assert Path(MonitoringTargets().discovery).parent == Path("/tmp/ray"), "where Ray's dashboard writes it"  # noqa: S108
 
 
 def test_a_field_that_ray_does_not_know_is_found() -> None:

@@ -64,21 +64,27 @@ def test_versions_are_those_of_constraints() -> None:
     pins = constraints()
     for name in ("locked", "locked-torch"):
         assert locked(name).items() <= pins.items()
-    for name in ("locked-cuda", "locked-vllm"):
+    for name in ("locked-cuda", "locked-vllm"):  # clouds' SDKs take what developers have besides in other versions
         assert {package: pins.get(package, version) for package, version in locked(name).items()} == locked(name)
 
 
-def test_a_package_is_in_one_file() -> None:
-    names = [package for path in FILES for package in locked(path.stem)]
-    assert len(set(names)) == len(names)
+def test_a_package_has_one_version() -> None:
+    """And what all machines have is in one file alone; a cloud's SDK and vLLM may share a package."""
+    pins = [pin for path in FILES for pin in locked(path.stem).items()]
+    assert len(dict(pins)) == len(set(pins))
+    common = [package for name in ("locked", "locked-torch", "locked-cuda") for package in locked(name)]
+    beside = {package for name in ("locked-vllm", "locked-aws", "locked-gcp") for package in locked(name)}
+    assert len(set(common)) == len(common)
+    assert not beside & set(common)
 
 
 def test_all_that_the_package_asks_for_is_locked() -> None:
     whole = locked("locked") | locked("locked-torch")
     for one in needed(("tracing",)):
         assert one.specifier.contains(whole[canonicalize_name(one.name)]), one
-    for one in needed(("vllm",)):
-        assert one.specifier.contains((whole | locked("locked-vllm"))[canonicalize_name(one.name)]), one
+    for extra in ("vllm", "aws", "gcp"):
+        for one in needed((extra,)):
+            assert one.specifier.contains((whole | locked(f"locked-{extra}"))[canonicalize_name(one.name)]), one
 
 
 def test_what_is_locked_needs_nothing_else() -> None:
