@@ -39,7 +39,7 @@ endif
 .PHONY: without-cluster with-cluster
 without-cluster:
 	log=$$(mktemp); trap 'cat "$$log"; rm "$$log"' EXIT; trap 'exit 130' INT TERM; \
-	nice -n 15 env $(PYTEST) tests/unit tests/deploy tests/chaos -m "not cluster and not long" $(UNIT_ARGS) \
+	nice -n 19 env $(PYTEST) tests/unit tests/deploy tests/chaos -m "not cluster and not long" $(UNIT_ARGS) \
 	    $(REPORT:%=--junitxml=%-unit.xml) > "$$log" 2>&1
 with-cluster:
 	$(PYTEST) tests/cluster -m "not long" $(REPORT:%=--junitxml=%-cluster.xml)
