@@ -29,7 +29,7 @@ def ran_by_down(folder: Path, fails: str = "nothing") -> tuple[int, list[list[st
     """Exit status of ``k8s/down.sh``, and what it has kubectl do."""
     log = folder / "log"
     kubectl = folder / "kubectl"
-    said = f'echo "$@" | tee -a "{log}"; ! echo "$@" | grep -q "{fails}"'
+    said = f'printf "%s " "$@" >> "{log}"; echo >> "{log}"; ! printf "%s " "$@" | grep -q "{fails}"'
     kubectl.write_text(f"#!/bin/sh\n{said}\n", encoding="utf-8")
     kubectl.chmod(0o755)
     environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
