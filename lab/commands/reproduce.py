@@ -1,7 +1,8 @@
 """Run the commands behind the papers' page, keep their figures, and write the page's cells anew.
 
 Without a paper all items are run, which takes hours; `--quick` takes minutes, shows that the commands work, and keeps
-nothing. What is random is run with three seeds; the page shows means, the file has intervals, too.
+nothing. What is random is run with three seeds; the page shows means, the file has intervals, too. `--recorded` runs
+nothing, and writes what the cells have so far of items that keep such.
 """
 
 import argparse
@@ -30,19 +31,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paper", nargs="?", choices=papers, metavar="PAPER", help=f"one of {', '.join(papers)}")
     parser.add_argument("item", nargs="?", metavar="ITEM", help=f"of these: {names}")
     parser.add_argument("--quick", action="store_true", help="run short forms, and keep no figures")
+    parser.add_argument("--recorded", action="store_true", help="run nothing: figures of the cells that are kept")
 
 
 def run(arguments: argparse.Namespace) -> None:
     for item in _chosen(arguments.paper, arguments.item):
+        if arguments.recorded and not item.cells:
+            continue
         seeds = _SEEDS if item.is_random and not arguments.quick else _SEEDS[:1]
-        records = [_run(item, seed, quick=arguments.quick) for seed in (seeds[:1] if item.cells else seeds)]
+        extra = (*(item.quick if arguments.quick else ()), *(("--recorded",) if arguments.recorded else ()))
+        records = [_run(item, seed, extra) for seed in (seeds[:1] if item.cells else seeds)]
         runs = [run for record in records for run in item.runs(record)]
         figures = over_own_seeds(runs) if item.cells else over_seeds(runs)
         rows = [(name, " / ".join(f"{value['mean']:.4g}" for value in values)) for name, values in figures.items()]
         show_table(f"{item.paper}, {item.name}: means of {len(seeds)} seed(s)", ("figure", "values"), rows)
         if not arguments.quick:
-            found = {"run": described() | {"commit": commit_of(ROOT)}, "seeds": seeds, "figures": figures}
-            write_json(FOLDER / f"{item.paper}.json", read(item.paper) | {item.name: found})
+            # A cell may be older than the tree, and changes what the tree's files are.
+            commits = item.commits(records[0]) if item.cells else [commit_of(ROOT)]
+            run = described() | {"commit": commits[-1] if commits else None, "cells": commits}
+            found = {item.name: {"run": run, "seeds": seeds, "figures": figures}} if figures else {}
+            others = {name: one for name, one in read(item.paper).items() if name != item.name}
+            write_json(FOLDER / f"{item.paper}.json", others | found)
     if not arguments.quick:
         kept = {paper: read(paper) for paper in {item.paper for item in ITEMS}}
         PAGE.write_text(page_with(PAGE.read_text(encoding="utf-8"), kept, ITEMS), encoding="utf-8")
@@ -56,13 +65,16 @@ def _chosen(paper: str | None, name: str | None) -> Sequence[Item]:
     return found
 
 
-def _run(item: Item, seed: int, *, quick: bool) -> Record:
+def _run(item: Item, seed: int, extra: Sequence[str]) -> Record:
     """Run an item's command; return what it wrote. Cells stay in their file, and are not run again."""
     with tempfile.TemporaryDirectory() as folder:
-        file = FOLDER / item.cells if item.cells and not quick else Path(folder) / "record.json"
-        command = [sys.executable, "-m", "cluster.cli", *item.command, *(item.quick if quick else ())]
-        seeded = item.is_random and not item.cells
-        command += [*(("--seed", str(seed)) if seeded else ()), "--json", str(file)]
+        file = Path(folder) / "record.json"
+        command = [sys.executable, "-m", "cluster.cli", *item.command, *extra]
+        if item.cells:
+            command += ["--cells", str(FOLDER / item.cells)]
+        elif item.is_random:
+            command += ["--seed", str(seed)]
+        command += ["--json", str(file)]
         print(f"outrider {' '.join(command[3:])}", flush=True)
         subprocess.run(command, check=True, cwd=ROOT)
         record: Record = json.loads(file.read_text(encoding="utf-8"))

@@ -18,7 +18,8 @@ class Item:
         command: arguments of ``outrider``; ``--json FILE`` is added, and ``--seed N`` if it draws anything.
         quick: further arguments of a run that only shows that the command works.
         figures: of one run, or, where ``cells`` is set, of each seed.
-        cells: file beside the results in which the command keeps its cells, and runs its own seeds; None runs one seed.
+        cells: file beside the results in which the command keeps its cells, and runs its own seeds; the page says
+            so where a figure is not run yet. None runs one seed.
         formats: digits of each figure on the page, as ``format`` takes them.
     """
 
@@ -35,6 +36,10 @@ class Item:
         """Return the figures of each run in a record."""
         found = self.figures(record)
         return [found] if isinstance(found, dict) else found
+
+    def commits(self, record: Record) -> list[str | None]:
+        """Return the commits at which a record's cells were run."""
+        return list(dict.fromkeys(one["commit"] for one in record.values() if "commit" in one))
 
 
 def _dssd(record: Record) -> Figures:
@@ -67,7 +72,7 @@ def _wisv(record: Record) -> Figures:
 
 _LEADS = {f"{model}, {speed}/s, lead": ".2f" for model in ("qwen3-32b", "qwen3-14b") for speed in (2, 4, 6, 8)}
 _WISP: Sequence[tuple[str, tuple[str, ...], Callable[[Record], Sequence[Figures]], Mapping[str, str]]] = (
-    ("settings", (), wisp.settings, {"": ".2f"}),
+    ("settings", ("settings",), wisp.settings, {"": ".2f"}),
     ("table 2", ("qwen3-32b", "qwen3-14b"), wisp.table_2, _LEADS),
     ("table 3", ("qwen3-32b",), wisp.table_3, {}),
     ("table 1 and figure 8", ("loads",), wisp.table_1, {}),

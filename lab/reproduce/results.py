@@ -2,7 +2,7 @@
 
 A cell of the page names its figure in a comment before the value, which is written anew from the results:
 ``<!-- dssd / tables 2 and 3 / dsd -->0.68 / 0.65<!-- -->``. Behind it stand ``¹`` where only one of several seeds was
-run, and ``†`` where a tree was run that is no commit's.
+run, and ``†`` where a tree was run that is no commit's. What is not run yet, or is of other code, is said so.
 """
 
 import json
@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "reproduced"
 PAGE = ROOT / "docs" / "papers.md"
 _CELL = re.compile(r"<!-- (\w+) / ([^/]+) / ([^>]+?) -->(.*?)<!-- -->")
+_NOT_RUN = "not run"
 _T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # two-sided, by the number of seeds
 
 Results = dict[str, dict[str, Any]]  # of a paper, by item
@@ -64,16 +65,17 @@ def page_with(page: str, kept: Mapping[str, Results], items: Sequence[Item]) -> 
     Raises:
         ValueError: a cell names a figure that no result has.
     """
-    formats = {(item.paper, item.name): item.formats for item in items}
+    named = {(item.paper, item.name): item for item in items}
 
     def cell(found: re.Match[str]) -> str:
         paper, name, figure, _ = found.groups()
-        try:
-            result = kept[paper][name]
-            values = result["figures"][figure]
-        except KeyError:
-            raise ValueError(f"needs a result for {paper} / {name} / {figure}, found none") from None
-        chosen = formats[paper, name]
+        item, result = named.get((paper, name)), kept.get(paper, {}).get(name, {"figures": {}})
+        values = result["figures"].get(figure)
+        if item is None or (values is None and item.cells is None):
+            raise ValueError(f"needs a result for {paper} / {name} / {figure}, found none")
+        if values is None:
+            return f"<!-- {paper} / {name} / {figure} -->{_NOT_RUN}<!-- -->"
+        chosen = item.formats
         digits = max((prefix for prefix in chosen if figure.startswith(prefix)), key=len)
         shown = " / ".join(format(value["mean"], chosen[digits]) for value in values)
         return f"<!-- {paper} / {name} / {figure} -->{shown}{_marks(result['run'], values)}<!-- -->"

@@ -29,7 +29,7 @@ from outrider.contracts.slo import SloClass
 
 _MOST_DEVICES = 1024
 _PLANE_POINTS = 1000
-_FAR_STEP, _NEAR_STEP = 1.25, 1.03  # of a search's guesses
+_FAR_STEP, NEAR_STEP = 1.25, 1.03  # of a search's guesses
 _A100 = HARDWARE["a100-80gb"]
 
 # Table 12, except that a cached token is read at the card's bandwidth instead of its authors' engine's.
@@ -71,7 +71,7 @@ class Cell:
     responses: float = 2.0
     resolution: float = 0.0
     tuning: Tuning | None = None  # settings in place of the variant's own
-    guess: int = 0  # count to begin with, which is near the capacity (another seed's); 0 takes closed forms
+    guess: int = 0  # count to begin with, which is near the capacity; 0 takes closed forms
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,17 +138,12 @@ def run_cell(cell: Cell) -> CellResult:
     def search(rate: Callable[[SimulationResults, float], float], guess: int, first_step: float) -> Capacity:
         settings = cell.case.settings
         rates = partial(_rate_at, results_of, rate, settings.first_token_s)
-        near = first_step == _NEAR_STEP
-        return capacity(
-            *(rates, settings.epsilon, _MOST_DEVICES, guess, cell.resolution),
-            first_step=first_step,
-            look_beyond=not near,
-        )
+        return capacity(rates, settings.epsilon, _MOST_DEVICES, guess, cell.resolution, first_step=first_step)
 
-    step = _NEAR_STEP if cell.guess else _FAR_STEP
+    step = NEAR_STEP if cell.guess else _FAR_STEP
     found = apart = search(unkept_rate, cell.guess or first_guess(cell), step)
     if any(one.refused for results in runs.values() for one in results.devices):
-        apart = search(unkept_rate_apart, max(1, found.devices), _NEAR_STEP)
+        apart = search(unkept_rate_apart, max(1, found.devices), NEAR_STEP)
     results, results_apart = results_of(found.devices or 1), results_of(apart.devices or 1)
     return CellResult(
         costs_name=cell.case.name,

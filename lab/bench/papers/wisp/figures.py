@@ -82,9 +82,7 @@ def figure_7(cells: Cells) -> list[Figures]:
                     if system is ADMITTING:
                         found[f"{name}, refusals apart"] = [float(one["devices_apart"])]
         for kv in ("free", "limited"):
-            ours, theirs = found.get(f"{kv}, {OURS.name}"), found.get(f"{kv}, {TUNED.name}")
-            if ours and theirs:
-                found[f"{kv}, lead"] = [ours[0] / theirs[0]]
+            found |= _leads(found, kv)
         runs.append(found)
     return [run for run in runs if run]
 

@@ -4,11 +4,14 @@ Qwen3-14B has no printed coefficients: Table 12 is scaled by what a term's time 
 and a pass, the heads for an interaction, the KV for a cached position; memory by what the weights leave of the card.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
+from lab.bench.papers.wisp.provenance import provenance
 from lab.bench.papers.wisp.record import Record
 from lab.bench.papers.wisp.tuning import OUR_CHANGES, OUR_START, WISP_CHANGES, WISP_START, Change, Tuned, search
 from lab.simulation.experiment import Case, Cell, run, run_cell
@@ -21,8 +24,8 @@ from outrider.contracts.cost import LinearCostModel
 SEEDS = (0, 1, 2)
 TUNING_SEEDS = (10, 11)  # of no table
 _TUNING_S = 32.0  # measured time of a search's runs
-_WORSE = 0.95  # of the last capacity at a tuning place: clearly no gain
-_SLOWER = 1.15  # guess of a capacity, over that at the next faster speed
+_WORSE = 0.95  # of the largest capacity at a tuning place: clearly no gain
+_SPEEDS = (2.0, 4.0, 8.0, 6.0)  # those that are tuned for and the slowest before the one between
 TABLE_1_DEVICES = 290  # where first come, first served is late about as often as printed
 MIXED = "mixed"
 _LARGE, _SMALL = "qwen3-32b", "qwen3-14b"
@@ -45,9 +48,13 @@ OURS, ADMITTING = System("ours", Variant.SCHEDULER), System("ours, admission", V
 OURS_TUNED = System("ours, searched", Variant.SCHEDULER, "ours")
 FCFS = System("fcfs", Variant.KV)
 SLED, CENTRALIZED = System("sled", Variant.SLED), System("centralized", Variant.CENTRALIZED)
-TABLE_2 = (TUNED, OURS, ADMITTING, WISP, CENTRALIZED, SLED, OURS_TUNED)
-MIXED_SYSTEMS = (TUNED, OURS, ADMITTING, WISP, FCFS)
+LEADING = (TUNED, OURS, OURS_TUNED)
+TABLE_2 = (*LEADING, ADMITTING, WISP, CENTRALIZED, SLED)
+MIXED_SYSTEMS = (*LEADING, ADMITTING, WISP, FCFS)
 TABLE_1 = (FCFS, WISP, TUNED, OURS)
+_SEARCHES: Mapping[str, tuple[Variant, Tuning, Sequence[Change]]] = MappingProxyType(
+    {"wisp": (Variant.WISP, WISP_START, WISP_CHANGES), "ours": (Variant.SCHEDULER, OUR_START, OUR_CHANGES)}
+)
 
 
 def case_of(model: str, *, memory: bool = True) -> Case:
@@ -74,40 +81,55 @@ def scaled(costs: LinearCostModel, small: RooflineCostModel, large: RooflineCost
     )
 
 
-class Tables:
-    """Runs cells that the record lacks; ``quick`` ones are short, of one seed and one speed."""
+class NotRecordedError(Exception):
+    """A cell is not kept, and nothing is to be run."""
 
-    def __init__(self, record: Record, *, quick: bool) -> None:
-        self._record, self._quick = record, quick
+
+class Tables:
+    """Runs cells that the record lacks, the most telling first. All capacities are searched by one rule.
+
+    A search begins at closed forms, in the same steps for every system; only where a system's settings are searched it
+    begins at the last capacity there. Settings are searched when a cell first needs them.
+    """
+
+    def __init__(self, record: Record, *, quick: bool = False, runs: bool = True) -> None:
+        """``quick`` cells are short, of one seed and one speed. Unless it ``runs``, it leaves out what is not kept."""
+        self._record, self._quick, self._runs = record, quick, runs
         self._seeds = SEEDS[:1] if quick else SEEDS
         self._tuned: dict[str, Tuning] = {}
-        self._near: dict[tuple[str, float], int] = {}  # capacities of searched settings, by speed: guesses
 
-    def search(self) -> None:
-        """Search both systems' settings at 4 and 8 tokens/s, each on a tuning seed."""
-        for name, start, changes in (("wisp", WISP_START, WISP_CHANGES), ("ours", OUR_START, OUR_CHANGES)):
-            found = self._searched(name, start, changes[:1] if self._quick else changes)
+    def settings(self) -> None:
+        for name in _SEARCHES:
+            with suppress(NotRecordedError):
+                self._searched(name)
+
+    def _searched(self, name: str) -> Tuning:
+        """Search a system's settings at 8 and 4 tokens/s, each on a tuning seed."""
+        if name not in self._tuned:
+            variant, start, changes = _SEARCHES[name]
+            found = self._search(name, variant, start, changes[:1] if self._quick else changes)
             self._tuned[name] = found.tuning
-            self._record.put(
-                f"settings | {name}",
-                {"chosen": found.chosen, "score": found.score, "printed": found.start_score, "tried": found.tried},
-            )
+            self._record.current[f"settings | {name}"] = {
+                "chosen": found.chosen,
+                "score": found.score,
+                "printed": found.start_score,
+                "tried": found.tried,
+            }
+        return self._tuned[name]
 
-    def _searched(self, name: str, start: Tuning, changes: Sequence[Change]) -> Tuned:
-        variant = Variant.WISP if name == "wisp" else Variant.SCHEDULER
-        guesses: dict[tuple[object, ...], int] = {}
+    def _search(self, name: str, variant: Variant, start: Tuning, changes: Sequence[Change]) -> Tuned:
+        last, best = dict[tuple[float, ...], int](), dict[tuple[float, ...], int]()
 
         def score(label: str, tuning: Tuning) -> float:
             found = list[int]()
             for cell in self._tuning_cells(variant):
-                place = cell.case.settings.kv_tokens, cell.speeds_tokens_per_s
-                tuned = replace(cell, tuning=tuning, guess=guesses.get(place, 0))
-                key = f"search | {name} | {label} | {_speeds(cell)} | seed {cell.seed}"
-                devices = int(self._capacity(key, tuned)["devices"])
-                if devices < _WORSE * guesses.get(place, 0):
+                speeds = cell.speeds_tokens_per_s
+                key = f"search | {name} | {label} | {_named(speeds)} | seed {cell.seed}"
+                devices = int(self._capacity(key, replace(cell, tuning=tuning, guess=last.get(speeds, 0)))["devices"])
+                last[speeds] = devices
+                if devices < _WORSE * best.get(speeds, 0):
                     return 0.0  # the other place is not tried
-                guesses[place] = devices
-                self._near[name, cell.speeds_tokens_per_s[0]] = devices
+                best[speeds] = max(devices, best.get(speeds, 0))
                 found.append(max(devices, 1))
             return float(prod(found) ** (1.0 / len(found)))
 
@@ -122,36 +144,39 @@ class Tables:
         ]
 
     def table_2(self, model: str = _LARGE) -> None:
-        for seed in self._seeds:
-            for system in TABLE_2:
-                for speed in (8.0,) if self._quick else reversed(SPEEDS_TOKENS_PER_S):
-                    self._cell(model, system, (speed,), seed, memory=True)
+        """Run the systems whose ratio is the lead first, then the others."""
+        for systems in (LEADING, tuple(system for system in TABLE_2 if system not in LEADING)):
+            for seed in self._seeds:
+                for speed in (8.0,) if self._quick else _SPEEDS:
+                    for system in systems:
+                        self._cell(model, system, (speed,), seed, memory=True)
 
     def mixed(self, *, memory: bool) -> None:
-        for system in MIXED_SYSTEMS[:2] if self._quick else MIXED_SYSTEMS:
-            for seed in self._seeds:
+        for seed in self._seeds:
+            for system in LEADING if self._quick else MIXED_SYSTEMS:
                 self._cell(_LARGE, system, SPEEDS_TOKENS_PER_S, seed, memory=memory)
 
     def table_1(self) -> None:
         """Late rounds by class at a fixed number of devices, with their causes (Figure 8)."""
-        case = case_of(_LARGE, memory=False)
-        for system in TABLE_1[:1] if self._quick else TABLE_1:
-            for seed in self._seeds:
-                key = f"table 1 | {system.name} | seed {seed}"
-                if key in self._record:
-                    continue
-                cell = Cell(case, system.variant, SPEEDS_TOKENS_PER_S, seed, self._responses(SPEEDS_TOKENS_PER_S))
-                found = run(replace(cell, tuning=self._tuning(system)), TABLE_1_DEVICES)
-                classes = found.by_class()
-                self._record.put(
-                    key,
-                    {
-                        "late_rounds": [one.round_violation_rate for one in classes],
-                        "queue": [one.late_queue_rounds for one in classes],
-                        "compute": [one.late_compute_rounds for one in classes],
-                        "goodput_tokens_per_s": found.goodput_tokens_per_s,
-                    },
-                )
+        for seed in self._seeds:
+            for system in TABLE_1[:1] if self._quick else TABLE_1:
+                with suppress(NotRecordedError):
+                    self._load(system, seed)
+
+    def _load(self, system: System, seed: int) -> None:
+        cell = self.cell(_LARGE, system, SPEEDS_TOKENS_PER_S, seed, memory=False)
+
+        def load() -> Mapping[str, object]:
+            found = run(cell, TABLE_1_DEVICES)
+            classes = found.by_class()
+            return {
+                "late_rounds": [one.round_violation_rate for one in classes],
+                "queue": [one.late_queue_rounds for one in classes],
+                "compute": [one.late_compute_rounds for one in classes],
+                "goodput_tokens_per_s": found.goodput_tokens_per_s,
+            }
+
+        self._kept(f"table 1 | {system.name} | seed {seed}", cell, load)
 
     def repairs(self) -> None:
         """Capacity at 8 tokens/s of what may be done with a doomed block, and of each change of ``wisp_fair``."""
@@ -160,40 +185,49 @@ class Tables:
                 self._cell(_LARGE, System(variant.value, variant), (8.0,), seed, memory=True)
 
     def _cell(self, model: str, system: System, speeds: tuple[float, ...], seed: int, *, memory: bool) -> None:
-        case = case_of(model, memory=memory)
-        cell = Cell(case, system.variant, speeds, seed, self._responses(speeds), 0.05 if self._quick else 0.02)
-        key = key_of(model, system.name, speeds, seed, memory=memory)
-        others = (self._record.get(key_of(model, system.name, speeds, one, memory=memory)) for one in SEEDS)
-        guess = next((int(one["devices"]) for one in others if one), 0)
-        if not guess and len(speeds) == 1 and model == _LARGE:
-            guess = self._near.get((system.searched, speeds[0]), 0)
-        faster = self._record.get(key_of(model, system.name, (speeds[0] + 2.0,), seed, memory=memory))
-        if not guess and faster and len(speeds) == 1:
-            guess = int(_SLOWER * faster["devices"])
-        self._capacity(key, replace(cell, tuning=self._tuning(system), guess=guess))
+        with suppress(NotRecordedError):
+            cell = self.cell(model, system, speeds, seed, memory=memory)
+            self._capacity(key_of(model, system.name, speeds, seed, memory=memory), cell)
 
-    def _capacity(self, key: str, cell: Cell) -> Mapping[str, Any]:
-        if key not in self._record:
+    def cell(self, model: str, system: System, speeds: tuple[float, ...], seed: int, *, memory: bool) -> Cell:
+        """Return a cell of the tables, with settings that are searched first.
+
+        Raises:
+            NotRecordedError: that search is not kept, and nothing is to be run.
+        """
+        case, resolution = case_of(model, memory=memory), 0.05 if self._quick else 0.02
+        tuning = self._searched(system.searched) if system.searched else None
+        return Cell(case, system.variant, speeds, seed, self._responses(speeds), resolution, tuning)
+
+    def _capacity(self, name: str, cell: Cell) -> Mapping[str, Any]:
+        def searched() -> Mapping[str, object]:
             found = run_cell(cell)
-            self._record.put(
-                key,
-                {
-                    "devices": found.devices,
-                    "devices_apart": found.devices_apart,
-                    "refused_share": found.refused_share,
-                    "goodput_tokens_per_s": found.goodput_tokens_per_s,
-                    "apart_tokens_per_s": found.apart_tokens_per_s,
-                    "late": found.violation_rates,
-                    "first_token_p99_s": found.first_token_p99_s,
-                    "evictions": found.evictions,
-                    "tried": found.tried,
-                    "bounded": found.bounded,
-                },
-            )
-        return self._record[key]
+            return {
+                "devices": found.devices,
+                "devices_apart": found.devices_apart,
+                "refused_share": found.refused_share,
+                "goodput_tokens_per_s": found.goodput_tokens_per_s,
+                "apart_tokens_per_s": found.apart_tokens_per_s,
+                "late": found.violation_rates,
+                "first_token_p99_s": found.first_token_p99_s,
+                "evictions": found.evictions,
+                "tried": found.tried,
+                "bounded": found.bounded,
+            }
 
-    def _tuning(self, system: System) -> Tuning | None:
-        return self._tuned[system.searched] if system.searched else None
+        return self._kept(name, cell, searched)
+
+    def _kept(self, name: str, cell: Cell, figures: Callable[[], Mapping[str, object]]) -> Mapping[str, Any]:
+        """Return a cell of the record, which is run if it is not there.
+
+        Raises:
+            NotRecordedError: it is not, and nothing is to be run.
+        """
+        of = provenance(cell)
+        found = self._record.get(name, of)
+        if found is None and not self._runs:
+            raise NotRecordedError(name)
+        return self._record.put(name, of, figures()) if found is None else found
 
     def _responses(
         self, speeds: Sequence[float], measured_s: float = _MEASURED_S, least: float = _LEAST_RESPONSES
@@ -204,9 +238,8 @@ class Tables:
 
 
 def key_of(model: str, system: str, speeds: Sequence[float], seed: int, *, memory: bool) -> str:
-    named = MIXED if len(speeds) > 1 else f"{speeds[0]:g}"
-    return f"{model} | {'limited' if memory else 'free'} | {system} | {named} | seed {seed}"
+    return f"{model} | {'limited' if memory else 'free'} | {system} | {_named(speeds)} | seed {seed}"
 
 
-def _speeds(cell: Cell) -> str:
-    return MIXED if len(cell.speeds_tokens_per_s) > 1 else f"{cell.speeds_tokens_per_s[0]:g}"
+def _named(speeds: Sequence[float]) -> str:
+    return MIXED if len(speeds) > 1 else f"{speeds[0]:g}"

@@ -1,5 +1,7 @@
 """Figures over seeds, and the page that is written from them."""
 
+from dataclasses import replace
+
 import pytest
 
 from lab.reproduce.items import ITEMS, Item
@@ -49,6 +51,15 @@ def test_one_seed_and_a_tree_that_is_no_commits_are_marked(run: dict[str, object
     kept = {"wisp": {"table 2": {"run": run, "figures": {"sled": [{"mean": 3.0, "runs": seeds}]}}}}
     page = page_with("<!-- wisp / table 2 / sled -->1<!-- -->", kept, [ITEM])
     assert page == f"<!-- wisp / table 2 / sled -->3{marks}<!-- -->"
+
+
+def test_a_cell_of_cells_that_are_not_run_says_so() -> None:
+    item = replace(ITEM, cells="cells.json")
+    for kept in ({}, {"wisp": {"table 2": {"run": {"commit": "abc"}, "figures": {}}}}):
+        page = page_with("<!-- wisp / table 2 / sled -->1¹<!-- -->", kept, [item])
+        assert page == "<!-- wisp / table 2 / sled -->not run<!-- -->"
+    with pytest.raises(ValueError, match="table 9 / sled"):
+        page_with("<!-- wisp / table 9 / sled -->1<!-- -->", KEPT, [item])
 
 
 def test_a_cell_without_a_result_is_refused() -> None:
