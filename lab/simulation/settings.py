@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib.resources import files
+from math import inf
 from types import MappingProxyType
 
 import yaml
@@ -21,7 +22,7 @@ from outrider.admission.rules import AdmissionRules
 from outrider.contracts.cost import CostModel
 from outrider.contracts.slo import SloClass
 from outrider.link.profiles import LinkProfile
-from outrider.scheduling.ledger import DeadlineRule
+from outrider.scheduling.ledger import FIRST_TOKEN_S, DeadlineRule
 from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import Scheduling
 from outrider.scheduling.slo_aware import SloAware
@@ -104,14 +105,27 @@ class Tuning:
     policy: Wisp | SloAware
     window: int
     predictor: SimPredictor | None = None
+    draft_share: float = inf  # a window is shorter where drafting takes more of the time in which its tokens are due
+    first_token_s: float = FIRST_TOKEN_S  # time in which a first token is due
 
     def applied(self, scenario: Scenario) -> Scenario:
         rule = DeadlineRule.ROUND if isinstance(self.policy, Wisp) else DeadlineRule.LEDGER
         return replace(
             scenario,
-            groups=tuple(replace(group, window=self.window, predictor=self.predictor) for group in scenario.groups),
+            groups=tuple(
+                replace(group, window=self.window_of(group), predictor=self.predictor) for group in scenario.groups
+            ),
             scheduling=Scheduling(self.policy, rule),
+            first_token_s=self.first_token_s,
         )
+
+    def window_of(self, group: DeviceGroup) -> int:
+        def due_s(window: int) -> float:
+            chain = [group.acceptance[min(depth, len(group.acceptance) - 1)] for depth in range(window)]
+            return expected_tokens(chain) / group.slo.tokens_per_s if group.slo.tokens_per_s else inf
+
+        windows = range(self.window, 1, -1)
+        return next((one for one in windows if one * group.step_s <= self.draft_share * due_s(one)), 1)
 
 
 _SYSTEMS: Mapping[Variant, System] = MappingProxyType(

@@ -37,6 +37,7 @@ class Promised:
     round_s: float = inf  # shortest mean time between the rounds of one response that its promise allows
     # the same load with drafts cut to where tokens are cheapest; above 1 not all promises can be kept
     least_load: float = 0.0
+    kv_is_short: bool = False  # they need more KV than there is, and some was evicted
 
 
 NOTHING_PROMISED = Promised()

@@ -15,7 +15,7 @@ of all is always taken, such as a chunk of a long prompt. Deadlines order blocks
 little late costs one response that little, lost throughput costs all.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 
@@ -33,8 +33,8 @@ from outrider.scheduling.policy import (
     StopReason,
 )
 
-# an evicted block gives way to nobody from this time before it and the cold blocks due before it would be too late
-_URGENT_S = 1.0
+# a cold block gives way to nobody from this time before it and the cold blocks due before it would be too late
+_URGENT_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ class SloAware:
     best_effort_s: float = 3.0
     longest_s: float = 1.0  # upper bound of the target length, and the length of a batch of best effort alone
     forgiven_s: float = 0.5  # lateness above which a response is best effort while more is promised than can be kept
-    # share of ``wide_cap_s`` by which a block whose KV was evicted gives way to resident ones, unless it is urgent
+    # share of ``wide_cap_s`` by which a block whose KV was evicted gives way to resident ones, unless it is urgent;
+    # while KV is short first tokens do, too
     evicted_share: float = 0.75
 
     def plan(
@@ -65,11 +66,14 @@ class SloAware:
         wait_s = best_effort_wait_s(work_alone(best_effort, limits), self.best_effort_s, constant_s, cost_model)
         firsts = () if over else [block for block in arrived if block.first and block.deadline_at_s < inf]
         first_due = first_tokens_due(firsts, now_s, constant_s, limits, cost_model, promised)
-        recomputed_s = _recomputed_s(arrived, constant_s, limits.prefill_chunk_tokens, cost_model)
+        computed_s = _computed_s(arrived, constant_s, limits.prefill_chunk_tokens, cost_model)
         due = list[float]()
         for block in arrived:
             if since_s <= block.deadline_at_s < inf and not (over and block.first):
-                due.append(first_due[id(block)] if block.first else self._due_at_s(block, now_s, recomputed_s))
+                due_at_s = first_due[id(block)] if block.first else block.deadline_at_s
+                if block.prefill_tokens and (promised.kv_is_short or not block.first):
+                    due_at_s = max(due_at_s, self._cold_due_at_s(block, now_s, computed_s[id(block)]))
+                due.append(due_at_s)
             elif block.tokens_per_s == 0.0:
                 due.append(best_effort_due_s(block.arrived_at_s, now_s, self.best_effort_s, wait_s))
             else:
@@ -86,19 +90,20 @@ class SloAware:
         # Only real best effort lengthens batches. If doomed responses did, more responses would become doomed.
         return best_effort_length_s(length_s, promised, self.longest_s) if has_best_effort else length_s
 
-    def _due_at_s(self, block: PendingVerification, now_s: float, recomputed_s: Mapping[int, float]) -> float:
-        """Return when a promised block is due; one that is to be computed again waits until it is urgent.
+    def _cold_due_at_s(self, block: PendingVerification, now_s: float, computed_s: float) -> float:
+        """Return when a promised block is due whose KV takes others' memory: it waits until it is urgent.
 
         By deadline alone each round of a response would evict another's KV, and be evicted before its next one. So
-        resident responses get several rounds, up to their slack cap, for each time that KV is computed.
+        resident responses get several rounds, up to their slack cap, for each time that KV is computed. A response
+        that has not begun waits best: it has no KV, and no tokens come late.
         """
         due_at_s = block.deadline_at_s
-        if block.prefill_tokens and due_at_s > now_s + recomputed_s[id(block)] + _URGENT_S:
+        if due_at_s > now_s + computed_s + _URGENT_S:
             return due_at_s + self.evicted_share * wide_cap_s(block.tokens_per_s)
         return due_at_s
 
 
-def _recomputed_s(
+def _computed_s(
     blocks: Sequence[PendingVerification], constant_s: float, chunk: int, cost_model: CostModel
 ) -> dict[int, float]:
     """Return by ``id`` how long each cold block with a deadline takes if computed by deadline, a chunk a pass."""

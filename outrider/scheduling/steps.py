@@ -203,7 +203,7 @@ class StepPlanner:
         if self._counts_promises:
             arrived = [(candidate.pending(), candidate.prefill_tokens) for candidate in self._arrived.values()]
             self._promises.arrived(arrived, now_s, cost_model)
-            promised = self._promises.promised(now_s)
+            promised = replace(self._promises.promised(now_s), kv_is_short=self.kv_is_short)
         self._arrived.clear()
         return promised
 

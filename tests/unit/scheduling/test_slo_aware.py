@@ -116,17 +116,21 @@ def test_classes_first_tokens_and_best_effort_are_in_one_order() -> None:
 
 
 def test_a_block_to_be_computed_again_gives_way_until_it_is_urgent() -> None:
-    """So a resident response gets several rounds for each time that KV is computed; first tokens are no such blocks."""
+    """So a resident response gets several rounds for each time that KV is computed; first tokens, if it is short."""
     evicted: dict[str, Any] = {"cost": VerifyCost(46, 460), "prefill_tokens": 40}
     queue = [
         block("a", slack_s=2.0, **evicted),  # due 0.75 x 12 s later, as 48 tokens at 4 tokens/s are 12 s
         block("b", slack_s=10.9),
         block("c", slack_s=11.1),
-        block("d", slack_s=0.9, **evicted),
-        block("e", slack_s=1.0, first=True, **evicted),
+        block("d", slack_s=0.4, **evicted),
+        block("e", slack_s=2.5, first=True, **evicted),
     ]
     assert names(SloAware().plan(queue, NOW_S, ROOMY, COSTS, Promised(1.0)).batch) == "debac"
-    assert names(SloAware(evicted_share=0.0).plan(queue, NOW_S, ROOMY, COSTS, Promised(1.0)).batch) == "deabc"
+    assert names(SloAware(evicted_share=0.0).plan(queue, NOW_S, ROOMY, COSTS, Promised(1.0)).batch) == "daebc"
+    short = Promised(1.0, kv_is_short=True)
+    assert names(SloAware().plan(queue, NOW_S, ROOMY, COSTS, short).batch) == "dbace"
+    urgent = [block("e", slack_s=0.4, first=True, **evicted), block("b", slack_s=0.5)]
+    assert names(SloAware().plan(urgent, NOW_S, ROOMY, COSTS, short).batch) == "eb"
 
 
 def test_an_evicted_block_is_urgent_as_early_as_computing_it_takes() -> None:
@@ -136,8 +140,8 @@ def test_an_evicted_block_is_urgent_as_early_as_computing_it_takes() -> None:
     chunks_s = [COSTS.predict_s([VerifyCost(min(64, 4000 - at), at)]) for at in range(0, 4000, 64)]
     alone_s = sum(chunks_s)
     assert 1.5 < alone_s < 3.0
-    resident, policy = block("r", slack_s=1.0 + 2.1 * alone_s), SloAware()
-    for slack_s, order in ((1.0 + 0.98 * alone_s, "er"), (1.0 + 1.02 * alone_s, "re")):
+    resident, policy = block("r", slack_s=0.5 + 2.1 * alone_s), SloAware()
+    for slack_s, order in ((0.5 + 0.98 * alone_s, "er"), (0.5 + 1.02 * alone_s, "re")):
         queue = [block("e", slack_s=slack_s, **evicted), resident]
         assert names(policy.plan(queue, NOW_S, small, COSTS, Promised(1.0)).batch)[:1] == order[0]
 

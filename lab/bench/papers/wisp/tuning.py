@@ -1,8 +1,8 @@
 """Search settings of WISP and of ours by coordinate descent, with the same number of settings tried for both.
 
-WISP leaves open the guard time of eq. 17, the threshold of its predictor, and how utilities are told apart; the rest of
-what is searched is what our own repair of Algorithm 1 and the paper's own variants leave open. Of ours, what a service
-can set or a policy's constants are.
+WISP leaves open the guard time of eq. 17, the threshold of its predictor, when a first token is due and how utilities
+are told apart; the rest of what is searched is what our own repair of Algorithm 1 and the paper's own variants leave
+open. Of ours, what a service can set or a policy's constants are.
 """
 
 from collections.abc import Callable, Sequence
@@ -62,23 +62,33 @@ def _window(value: int) -> Change:
     return Change("window", value, lambda tuning: replace(tuning, window=value))
 
 
+def _first(value: float) -> Change:
+    return Change("first token", value, lambda tuning: replace(tuning, first_token_s=value))
+
+
 WISP_START = Tuning(Wisp(), 10, _PRINTED)
 WISP_CHANGES: Sequence[Change] = (
     _recall(0.9),
     _recall(0.97),
     _recall(1.0),
+    _first(2.0),
+    _first(3.0),
+    _first(4.0),
     _wisp("guard", 0.05, lambda policy: replace(policy, guard_s=0.05)),
     _wisp("utility", "marginal", lambda policy: replace(policy, marginal=True)),
     _wisp("doomed", Doomed.LAST.value, lambda policy: replace(policy, doomed=Doomed.LAST)),
 )
 OUR_START = Tuning(SloAware(), 10)
 OUR_CHANGES: Sequence[Change] = (
-    _window(8),
     _window(13),
     _window(16),
-    _ours("forgiven", 2.0, lambda policy: replace(policy, forgiven_s=2.0)),
+    Change("draft share", 0.3, lambda tuning: replace(tuning, draft_share=0.3)),
+    _first(2.0),
+    _first(3.0),
+    _first(4.0),
     _ours("evicted", 0.4, lambda policy: replace(policy, evicted_share=0.4)),
     _ours("evicted", 1.5, lambda policy: replace(policy, evicted_share=1.5)),
+    _ours("forgiven", 2.0, lambda policy: replace(policy, forgiven_s=2.0)),
 )
 
 
