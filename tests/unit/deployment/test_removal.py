@@ -22,7 +22,7 @@ def test_no_overlay_owns_the_namespace(name: str) -> None:
 def test_removal_ends_clusters_before_redis_and_the_namespace() -> None:
     (block,) = re.findall(r"^## Remove\n\n```sh\n(.*?)```", README, flags=re.MULTILINE | re.DOTALL)
     steps = [line.partition(" #")[0] for line in block.splitlines()]
-    assert steps == ["k8s/down.sh", "kubectl delete -k k8s/overlays/production", "kubectl delete namespace outrider"]
+    assert steps == ["k8s/down.sh", "helm -n outrider uninstall outrider", "kubectl delete namespace outrider"]
 
 
 def ran_by_down(folder: Path, fails: str = "nothing") -> tuple[int, list[list[str]]]:

@@ -1,0 +1,39 @@
+{{/* Outrider's configuration: the values' own, with what the chart knows. */}}
+{{- define "outrider.config" -}}
+{{- $known := dict "http" (dict "host" "0.0.0.0" "port" 8000) }}
+{{- if .Values.keys.secret }}{{ $_ := set $known "auth" (dict "keys_file" "/etc/outrider/keys/keys.yaml") }}{{ end }}
+{{- if include "outrider.hasModel" . }}
+{{- $_ := set $known "model" (dict "target" (printf "/models/%s" .Values.model.name)) }}
+{{- end }}
+{{- toYaml (mergeOverwrite $known (deepCopy .Values.config)) }}
+{{- end }}
+
+{{/* Mistakes that would have the application wait without a word. */}}
+{{- define "outrider.check" -}}
+{{- $config := .Values.config }}
+{{- $verifiers := ($config.verifiers | default dict) }}
+{{- if and $verifiers.num_gpus .Values.verifiers.replicas }}
+{{- if gt (float64 $verifiers.num_gpus) (float64 .Values.verifiers.gpus) }}
+{{- fail (printf "verifiers.gpus needs at least config.verifiers.num_gpus (%v), found %v" $verifiers.num_gpus .Values.verifiers.gpus) }}
+{{- end }}
+{{- $count := int ($verifiers.count | default 1) }}
+{{- if $verifiers.autoscaling }}{{ $count = int ($verifiers.autoscaling.max | default 1) }}{{ end }}
+{{- if gt $count (int .Values.verifiers.replicas) }}
+{{- fail (printf "verifiers.replicas needs at least config.verifiers' %d, found %v" $count .Values.verifiers.replicas) }}
+{{- end }}
+{{- end }}
+{{- if and .Values.upgrade.incremental (not .Values.verifiers.replicas) }}
+{{- fail "upgrade.incremental needs verifiers.replicas, found 0" }}
+{{- end }}
+{{- if and .Values.redis.enabled .Values.redis.external }}
+{{- fail (printf "redis needs enabled: false beside external, found true and %s" .Values.redis.external) }}
+{{- end }}
+{{- if ne (int (($config.http | default dict).port | default 8000)) 8000 }}
+{{- fail (printf "config.http.port needs 8000, the pods' port, found %v" $config.http.port) }}
+{{- end }}
+{{- if and $config.ingress .Values.ingresses.replicas }}
+{{- if gt (int ($config.ingress.count | default 1)) (int .Values.ingresses.replicas) }}
+{{- fail (printf "ingresses.replicas needs at least config.ingress.count (%v), found %v" $config.ingress.count .Values.ingresses.replicas) }}
+{{- end }}
+{{- end }}
+{{- end }}
