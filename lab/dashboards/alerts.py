@@ -3,7 +3,19 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from lab.dashboards.promql import BY_CLASS, BY_CLUSTER, BY_PROCESS, NOT_READY, READY, broken, named, series, summed
+from lab.dashboards.promql import (
+    BY_CLASS,
+    BY_CLUSTER,
+    BY_PROCESS,
+    NOT_READY,
+    READY,
+    broken,
+    healthy,
+    named,
+    series,
+    summed,
+    wanted,
+)
 from serve_app import metrics as m
 from serve_app.metrics import Metric
 
@@ -53,13 +65,6 @@ def _late(histogram: Metric, bound_s: str) -> Callable[[str], str]:
     return share
 
 
-# As Serve's controller tells it.
-_OURS, _BY_DEPLOYMENT = (
-    'deployment=~"Coordinator|Ingress"',
-    f"by ({BY_CLUSTER}, deployment)",
-)
-_HEALTHY = f"sum {_BY_DEPLOYMENT} (ray_serve_deployment_replica_healthy{{{_OURS}}})"
-_WANTED = f"max {_BY_DEPLOYMENT} (ray_serve_autoscaling_target_replicas{{{_OURS}}})"
 _FAILED = 'end="failed"'
 _ENOUGH = f"sum by ({BY_CLASS}) (increase({named(m.SLO_RESPONSES)}[1h])) >= {_LEAST_RESPONSES}"
 _DRAFTERS = f"max by ({BY_CLUSTER}, group, state) ({named(m.DRAFTERS)})"
@@ -82,7 +87,7 @@ ALERTS = (
         "No coordinator exports anything: the service is gone, or it is not scraped.",
     ),
     Alert("OutriderReplicasMissing", "warning", "10m", "verifier").when(
-        f"{_WANTED} - ({_HEALTHY} or 0 * {_WANTED}) > 0",
+        f"{wanted()} - ({healthy()} or 0 * {wanted()}) > 0",
         "{{ $value }} of the wanted replicas of {{ $labels.deployment }} are not there: a place, or a node, is gone.",
     ),
     Alert("OutriderNotScraped", "warning", "5m", "fleet").when(

@@ -1,16 +1,17 @@
 """Board: devices, their leases, failures and recoveries."""
 
 from lab.dashboards.board import Board, Panel, Query, Shape, Variable, row
-from lab.dashboards.promql import CLUSTER, GROUP, READY, rate, ratio, total, worst
+from lab.dashboards.promql import BY_CLUSTER, CLUSTER, GROUP, READY, rate, ratio, total, worst
 from serve_app import metrics as m
 
+_GRAM = f"ray_node_gram_used{{{CLUSTER}}} + ray_node_gram_available{{{CLUSTER}}}"
 _DEVICES = row(
     "Devices",
     Panel("Ready", "percentunit", Shape.NUMBER, warn=0.9, alarm=0.5, width=6).showing(
         "Of all drafters of the configuration, those that may be leased.",
         ratio(
-            f"sum({worst(m.DRAFTERS, GROUP, READY, by='group')})",
-            f"sum({worst(m.DRAFTERS, GROUP, by='group, state')})",
+            f"sum({worst(m.DRAFTERS, GROUP, READY, by=f'{BY_CLUSTER}, group')})",
+            f"sum({worst(m.DRAFTERS, GROUP, by=f'{BY_CLUSTER}, group, state')})",
         ),
     ),
     Panel("By state", "short", Shape.STACK, width=9).showing(
@@ -68,10 +69,30 @@ _USE = row(
     ),
 )
 
+_MACHINES = row(
+    "Machines, as Ray measures them",
+    Panel("Processors", "percentunit", width=6).showing(
+        "Busy share of a node's processors.",
+        Query(f"ray_node_cpu_utilization{{{CLUSTER}}} / 100", "{{ip}}"),
+    ),
+    Panel("Memory", "percentunit", warn=0.8, alarm=0.95, width=6).showing(
+        "Used share of a node's memory; near 1 Ray ends processes.",
+        Query(f"ray_node_mem_used{{{CLUSTER}}} / ray_node_mem_total{{{CLUSTER}}}", "{{ip}}"),
+    ),
+    Panel("GPUs", "percentunit", width=6).showing(
+        "Busy share of a GPU. A Jetson's has no reading.",
+        Query(f"ray_node_gpus_utilization{{{CLUSTER}}} / 100", "{{ip}} {{GpuIndex}}"),
+    ),
+    Panel("Memory of GPUs", "percentunit", warn=0.95, alarm=0.99, width=6).showing(
+        "Used share.",
+        Query(f"ray_node_gram_used{{{CLUSTER}}} / ({_GRAM})", "{{ip}} {{GpuIndex}}"),
+    ),
+)
+
 BOARD = Board(
     "fleet",
     "Outrider: fleet",
     "Devices: states, leases, failures.",
     (Variable.CLUSTER, Variable.GROUP),
-    (_DEVICES, _FAULTS, _USE),
+    (_DEVICES, _FAULTS, _USE, _MACHINES),
 )

@@ -80,6 +80,8 @@ def _panel(panel: Panel) -> Any:
     if panel.to is not None:
         link = build.DashboardLink(f"More: {panel.to}").type(models.DashboardLinkType.LINK)
         made.links([link.url(f"/d/outrider-{panel.to}?${{__url_time_range}}&${{__all_variables}}")])
+    if panel.shape is Shape.NUMBER:
+        made.mappings([_NO_TRAFFIC])  # shares of nothing, which would show in the lowest threshold's colour
     if panel.warn is not None and panel.alarm is not None:
         made.thresholds(_thresholds(panel.warn, panel.alarm))
     for number, query in enumerate(panel.queries):
@@ -110,6 +112,11 @@ def _shaped(panel: Panel) -> Any:
             return lines
 
 
+_NO_TRAFFIC = models.SpecialValueMap(
+    models.DashboardSpecialValueMapOptions(
+        models.SpecialValueMatch.NULL_AND_NAN, models.ValueMappingResult("no traffic", "text")
+    )
+)
 _BOTTOM = common_models.LegendPlacement.BOTTOM
 _AS_LIST = common_models.LegendDisplayMode.LIST
 

@@ -30,7 +30,7 @@ _TRAFFIC = row(
         "Orders and verdicts, by protocol.",
         Query(rate(m.PAYLOAD_BITS, CLUSTER, 'direction="down"', by="protocol"), "{{protocol}}"),
     ),
-    Panel("Bits of a round", "short", width=6, to="speculation").showing(
+    Panel("Bits of a round", "decbits", width=6, to="speculation").showing(
         "Payload of a round, by protocol.",
         Query(
             f"{rate(m.PAYLOAD_BITS, CLUSTER, by='protocol, direction')}"

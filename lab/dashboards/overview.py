@@ -1,34 +1,64 @@
 """Board: what clients notice of requests, first tokens, speeds and promises."""
 
 from lab.dashboards.board import Board, Panel, Query, Shape, Variable, row
-from lab.dashboards.promql import CLASS, CLUSTER, READY, events, percentiles, quantile, rate, ratio, total, worst
+from lab.dashboards.promql import (
+    BY_CLUSTER,
+    CLASS,
+    CLUSTER,
+    READY,
+    events,
+    healthy,
+    percentiles,
+    quantile,
+    rate,
+    ratio,
+    series,
+    total,
+    wanted,
+    worst,
+)
 from serve_app import metrics as m
+
+
+def _best(modes: str) -> str:
+    """Speed of a response under the faster of these speculation modes."""
+    matcher = f'arm=~"{modes}"'
+    return f"max(avg by (arm) ({series(m.TUNER_REWARD, CLUSTER, matcher)}))"
+
 
 _NUMBERS = row(
     "Now",
-    Panel("Responses running", "short", Shape.NUMBER, width=4, to="verifier").showing(
+    Panel("Responses running", "short", Shape.NUMBER, width=3, to="verifier").showing(
         "At all ingresses, including those that wait for a place.",
         total(m.RUNNING, CLUSTER),
     ),
-    Panel("Tokens per second", "short", Shape.NUMBER, width=4, to="speculation").showing(
+    Panel("Tokens per second", "count:tok/s", Shape.NUMBER, width=3, to="speculation").showing(
         "Of all responses together, as sent to clients.",
         rate(m.GENERATION_TOKENS, CLUSTER),
     ),
-    Panel("First token, 99 of 100", "s", Shape.NUMBER, warn=2.0, alarm=5.0, width=4, to="verifier").showing(
+    Panel("First token, 99 of 100", "s", Shape.NUMBER, warn=2.0, alarm=5.0, width=3, to="verifier").showing(
         "From request to first chunk, waiting for admission included. High: see where blocks and responses queue.",
         quantile(0.99, m.TTFT_S, CLUSTER),
     ),
-    Panel("Promises kept", "percentunit", Shape.NUMBER, warn=0.99, alarm=0.95, width=4).showing(
+    Panel("Promises kept", "percentunit", Shape.NUMBER, warn=0.99, alarm=0.95, width=3).showing(
         "Of complete responses with a promised speed. No value: there were none.",
         ratio(rate(m.SLO_RESPONSES, CLASS, 'kept="yes"'), rate(m.SLO_RESPONSES, CLASS)),
     ),
-    Panel("Of output from drafts", "percentunit", Shape.NUMBER, width=4, to="speculation").showing(
+    Panel("Of output from drafts", "percentunit", Shape.NUMBER, width=3, to="speculation").showing(
         "Accepted draft tokens, of all tokens sent to clients.",
         ratio(rate(m.ACCEPTED_TOKENS, CLUSTER), rate(m.GENERATION_TOKENS, CLUSTER)),
     ),
-    Panel("Drafters ready", "short", Shape.NUMBER, width=4, to="fleet").showing(
+    Panel("Drafters ready", "short", Shape.NUMBER, width=3, to="fleet").showing(
         "Devices that may be leased, of all groups.",
-        f"sum({worst(m.DRAFTERS, CLUSTER, READY, by='group')})",
+        f"sum({worst(m.DRAFTERS, CLUSTER, READY, by=f'{BY_CLUSTER}, group')})",
+    ),
+    Panel("Gain from devices", "percentunit", Shape.NUMBER, warn=0.0, alarm=-0.03, width=3, to="speculation").showing(
+        "Speed of a response with devices' drafts against without, as measured now. No value: windows are fixed.",
+        f"{_best('draft|lookup_draft')} / {_best('none|lookup')} - 1",
+    ),
+    Panel("Replicas missing", "short", Shape.NUMBER, warn=1.0, alarm=1.0, width=3, to="fleet").showing(
+        "Coordinators (one for each verifier) and ingresses that Serve wants and does not have.",
+        f"sum({wanted(CLUSTER)}) - (sum({healthy(CLUSTER)}) or 0 * sum({wanted(CLUSTER)}))",
     ),
 )
 
@@ -38,7 +68,7 @@ _REQUESTS = row(
         "stop and length are complete; cancelled: the client left; refused: with a 4xx; failed: with a 5xx.",
         Query(rate(m.RESPONSES, CLUSTER, by="end"), "{{end}}"),
     ),
-    Panel("Tokens", "short").showing(
+    Panel("Tokens", "count:tok/s").showing(
         "Per second. Prompt tokens in cache need no prefill.",
         Query(rate(m.PROMPT_TOKENS, CLUSTER), "prompts"),
         Query(rate(m.CACHED_TOKENS, CLUSTER), "of these in cache"),
@@ -87,7 +117,7 @@ _PROMISES = row(
         "Responses per second with their promise kept.",
         Query(rate(m.SLO_RESPONSES, CLASS, 'kept="yes"', by="slo_class"), "{{slo_class}}"),
     ),
-    Panel("Speed of responses, the slowest tenth", "short").showing(
+    Panel("Speed of responses, the slowest tenth", "count:tok/s").showing(
         "Tokens per second from the first token to the last: nine in ten responses of the class were faster.",
         Query(quantile(0.1, m.RESPONSE_SPEED, CLASS, by="slo_class"), "{{slo_class}}"),
     ),

@@ -87,3 +87,17 @@ def summed(metric: Metric, over: str, *where: str, suffix: str = "", by: str = B
 def broken(window: str) -> str:
     """Name of the recorded share of promises broken in this window."""
     return f"outrider:promises_broken:ratio_rate{window}"
+
+
+def wanted(*where: str) -> str:
+    """Replicas that Serve's controller wants, by deployment."""
+    return f"max by ({BY_CLUSTER}, deployment) (ray_serve_autoscaling_target_replicas{{{_ours(*where)}}})"
+
+
+def healthy(*where: str) -> str:
+    """Replicas that it finds healthy; without a series while there is none."""
+    return f"sum by ({BY_CLUSTER}, deployment) (ray_serve_deployment_replica_healthy{{{_ours(*where)}}})"
+
+
+def _ours(*where: str) -> str:
+    return ", ".join((*where, 'deployment=~"Coordinator|Ingress"'))

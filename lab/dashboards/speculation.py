@@ -22,7 +22,7 @@ _AS_IN_VLLM = row(
         "Accepted draft tokens, of all tokens sent to clients.",
         ratio(rate(m.ACCEPTED_TOKENS, CLUSTER), rate(m.GENERATION_TOKENS, CLUSTER)),
     ),
-    Panel("Drafted now", "short", Shape.NUMBER, width=6).showing(
+    Panel("Drafted now", "count:tok/s", Shape.NUMBER, width=6).showing(
         "Draft tokens verified per second.",
         _DRAFTED,
     ),
@@ -53,13 +53,13 @@ _AS_IN_VLLM = row(
             "{{protocol}}",
         ),
     ),
-    Panel("Drafted and accepted per second", "short").showing(
+    Panel("Drafted and accepted per second", "count:tok/s").showing(
         "The difference between drafted and accepted was wasted.",
         Query(_DRAFTED, "drafted"),
         Query(_ACCEPTED, "accepted"),
         Query(_DRAFTS, "drafts"),
     ),
-    Panel("Prompt lookup", "short", Shape.STACK).showing(
+    Panel("Prompt lookup", "count:tok/s", Shape.STACK).showing(
         "Draft tokens of n-gram drafts, per second.",
         Query(rate(m.LOOKUP_TOKENS, COORDINATOR, by="outcome"), "{{outcome}}"),
     ),
@@ -83,7 +83,7 @@ _CHOICE = row(
         "Coordinators by the mode they use. none and lookup use no devices. No value: windows are fixed.",
         Query(total(m.TUNER_MODE, COORDINATOR, by="arm"), "{{arm}}"),
     ),
-    Panel("Speed by speculation mode", "short").showing(
+    Panel("Speed by speculation mode", "count:tok/s").showing(
         "Tokens per second of a response at the present load, as measured by probes.",
         Query(f"avg by (arm) ({series(m.TUNER_REWARD, COORDINATOR)})", "{{arm}}"),
     ),
@@ -112,11 +112,11 @@ _COST = row(
         "Length of the encoded messages of rounds; up is from devices.",
         Query(rate(m.PAYLOAD_BITS, COORDINATOR, by="protocol, direction"), "{{protocol}} {{direction}}"),
     ),
-    Panel("Bits for a token from a draft", "short", width=6, to="link").showing(
+    Panel("Bits for a token from a draft", "decbits", width=6, to="link").showing(
         "Payload both ways for each accepted draft token.",
         ratio(rate(m.PAYLOAD_BITS, COORDINATOR), _ACCEPTED),
     ),
-    Panel("Wire bits for a token from a draft", "short", width=6, to="link").showing(
+    Panel("Wire bits for a token from a draft", "decbits", width=6, to="link").showing(
         "All IP packets both ways for each accepted token that a device drafted.",
         ratio(rate(m.WIRE_BITS, CLUSTER), rate(m.ACCEPTED_TOKENS, CLUSTER, 'protocol!="lookup"')),
     ),

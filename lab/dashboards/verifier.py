@@ -101,7 +101,7 @@ _MEMORY = row(
         Query(rate(m.KV_EVICTIONS, COORDINATOR, by="owed"), "evictions, with a deadline: {{owed}}"),
         Query(rate(m.KV_EVICTED_BLOCKS, COORDINATOR), "blocks"),
     ),
-    Panel("Computed again", "short").showing(
+    Panel("Computed again", "count:tok/s").showing(
         "Positions per second recomputed after eviction.",
         rate(m.KV_RECOMPUTED_TOKENS, COORDINATOR),
     ),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cluster.monitoring.files import FOLDER
-from lab.dashboards.board import Board, Panel
+from lab.dashboards.board import Board, Panel, Shape
 from lab.dashboards.drawn import BOARDS, drawn
 from serve_app.metrics import ALL
 from tests.unit.cluster.monitoring.promtool import as_rules, expressions, filled_in, names_in, promtool
@@ -40,7 +40,7 @@ def test_every_expression_parses(tmp_path: Path) -> None:
 def test_a_panel_says_what_it_shows_in_which_unit(panel: Panel) -> None:
     assert panel.text.endswith(".")
     assert panel.title
-    assert panel.unit in {"short", "s", "percentunit", "reqps", "bps"}
+    assert panel.unit in {"short", "s", "percentunit", "reqps", "bps", "decbits", "count:tok/s"}
     assert (panel.warn is None) is (panel.alarm is None)
     assert all(query.legend for query in panel.queries) or len(panel.queries) == 1
     assert panel.to is None or panel.to in {board.name for board in BOARDS}
@@ -75,6 +75,9 @@ def test_what_grafana_reads_is_whole(board: Board) -> None:
         assert [target["expr"] for target in panel["targets"]] == [query.expr for query in drawn_panel.queries]
         assert panel["description"] == drawn_panel.text
         assert panel["fieldConfig"]["defaults"]["unit"] == drawn_panel.unit
+        if drawn_panel.shape is Shape.NUMBER:
+            (mapping,) = panel["fieldConfig"]["defaults"]["mappings"]
+            assert mapping["options"] == {"match": "null+nan", "result": {"text": "no traffic", "color": "text"}}
         if drawn_panel.warn is not None:
             assert len(panel["fieldConfig"]["defaults"]["thresholds"]["steps"]) >= 2
         if drawn_panel.to is not None:
