@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from cluster.monitoring.files import CLUSTER_NAME, DISCOVERY_FILE, PROMETHEUS_URL, MonitoringTargets, write
+from cluster.monitoring.files import CLUSTER_NAME, DISCOVERY_FILE, MODEL_NAME, PROMETHEUS_URL, MonitoringTargets, write
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -22,15 +22,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--cluster", default=CLUSTER_NAME, metavar="NAME", help="the label ray_io_cluster (default: %(default)s)"
     )
     parser.add_argument(
+        "--model",
+        default=MODEL_NAME,
+        metavar="NAME",
+        help="the label model_name of vLLM's names: what you serve (default: %(default)s)",
+    )
+    parser.add_argument(
         "--start", action="store_true", help="start Prometheus with them, and Grafana if it is installed, until Ctrl-C"
     )
 
 
 def run(arguments: argparse.Namespace) -> None:
     out: Path = arguments.out
-    places = MonitoringTargets(
-        arguments.discovery or _discovery(local=arguments.start), arguments.prometheus, arguments.cluster
-    )
+    discovery = arguments.discovery or _discovery(local=arguments.start)
+    places = MonitoringTargets(discovery, arguments.prometheus, arguments.cluster, arguments.model)
     for file in write(out, places):
         print(file)
     if arguments.start:

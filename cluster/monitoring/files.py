@@ -10,6 +10,7 @@ FOLDER = Path(__file__).parent
 DISCOVERY_FILE = "/tmp/ray/prom_metrics_service_discovery.json"  # noqa: S108 (where Ray writes it)
 PROMETHEUS_URL = "http://127.0.0.1:9090"
 CLUSTER_NAME = "outrider"
+MODEL_NAME = "outrider"
 _DASHBOARDS = "/etc/outrider/monitoring/dashboards"  # path used in the packaged files
 _KINDS = {".json", ".yaml"}
 
@@ -19,6 +20,7 @@ class MonitoringTargets:
     discovery: str = DISCOVERY_FILE  # the file in which Ray keeps the addresses of its exporters, on the head
     prometheus_url: str = PROMETHEUS_URL  # where Grafana finds Prometheus
     cluster: str = CLUSTER_NAME  # name that Prometheus adds to everything it scrapes, as the label ``ray_io_cluster``
+    model: str = MODEL_NAME  # the label ``model_name`` of what is recorded under vLLM's names
 
 
 def packaged() -> Iterator[Path]:
@@ -34,6 +36,7 @@ def write(out: Path, places: MonitoringTargets) -> list[Path]:
         PROMETHEUS_URL: places.prometheus_url,
         _DASHBOARDS: str((out / "dashboards").resolve()),
         f"replacement: {CLUSTER_NAME}": f"replacement: {places.cluster}",
+        f"model_name: {MODEL_NAME}": f"model_name: {places.model}",
     }
     written = []
     for path in packaged():

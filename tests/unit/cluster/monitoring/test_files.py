@@ -26,7 +26,16 @@ def documents(file: Path) -> list[Any]:
 
 def test_the_command_writes_everything_and_says_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "some" / "folder"
-    places = ["--discovery", "/d/found.json", "--prometheus", "http://metrics:9091", "--cluster", "edge"]
+    places = [
+        "--discovery",
+        "/d/found.json",
+        "--prometheus",
+        "http://metrics:9091",
+        "--cluster",
+        "edge",
+        "--model",
+        "m",
+    ]
     assert main(["dashboards", "--out", str(out), *places]) == 0
     said = [Path(line).relative_to(out) for line in capsys.readouterr().out.splitlines()]
     assert said == list(packaged())
@@ -34,6 +43,8 @@ def test_the_command_writes_everything_and_says_what(tmp_path: Path, capsys: pyt
     (scraping,) = documents(out / "prometheus.yaml")[0]["scrape_configs"]
     assert scraping["file_sd_configs"][0]["files"] == ["/d/found.json"]
     assert scraping["relabel_configs"] == [{"target_label": "ray_io_cluster", "replacement": "edge"}]
+    recorded = [rule for group in documents(out / "rules.yaml")[0]["groups"] for rule in group["rules"]]
+    assert {rule["labels"]["model_name"] for rule in recorded if "record" in rule and "labels" in rule} == {"m"}
     (source,) = documents(out / "grafana/provisioning/datasources/outrider.yaml")[0]["datasources"]
     assert source["url"] == "http://metrics:9091"
     (provider,) = documents(out / "grafana/provisioning/dashboards/outrider.yaml")[0]["providers"]
