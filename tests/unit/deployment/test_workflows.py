@@ -60,6 +60,25 @@ def test_one_action_has_one_commit_everywhere() -> None:
     assert len(set(names)) == len(names)
 
 
+def test_a_release_is_attested_with_its_hashes_and_a_bill_of_materials() -> None:
+    build, publish = (read(ROOT / ".github/workflows/release.yml")["jobs"][name] for name in ("build", "publish"))
+    commands = [step.get("run", step.get("uses", "")) for step in build["steps"]]
+    (made,) = [number for number, one in enumerate(commands) if "sha256sum" in one]
+    (attested,) = [number for number, one in enumerate(commands) if one.startswith("actions/attest-build-provenance@")]
+    assert made < attested, "what is attested is whole"
+    assert "cyclonedx" in commands[made]
+    assert build["permissions"] == {"contents": "read", "id-token": "write", "attestations": "write"}
+    (uploaded,) = [step["run"] for step in publish["steps"] if "publish --trusted" in step.get("run", "")]
+    assert uploaded.endswith(" dist/*.whl dist/*.tar.gz"), "an index takes nothing else"
+
+
+def test_pins_are_looked_at() -> None:
+    found = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text(encoding="utf-8"))
+    assert {one["package-ecosystem"] for one in found["updates"]} == {"github-actions", "docker", "pip"}
+    for one in found["updates"]:
+        assert (ROOT / one["directory"].lstrip("/")).is_dir()
+
+
 def test_the_makefile_has_every_target_that_is_made() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
     made = {
