@@ -38,7 +38,7 @@ def drafter_claims(config: Config) -> tuple[Claim, ...]:
     for i, group in enumerate(config.drafters):
         resources = {"CPU": group.num_cpus, "GPU": group.num_gpus, **group.resources}
         claimed = {name: amount for name, amount in resources.items() if amount}
-        claims += [Claim(f"drafter of group {group.name}", f"drafters[{i}].count", claimed)] * group.count
+        claims += [Claim(f"drafter of group {group.name}", f"drafters[{i}].count", claimed)] * group.actors
     return tuple(claims)
 
 

@@ -24,7 +24,7 @@ def draft_model_hashes(config: Config) -> dict[str, str]:
     """
     found = dict[str, str]()
     for group in config.drafters:
-        if not group.count:
+        if not group.drafts:
             continue
         known = group.model_hash or _hash_here(group.model)
         if known is not None:

@@ -29,7 +29,7 @@ def head_files(config: Config) -> dict[str, Path]:
     """Return the file of each draft model's head, if it has one; two for one model are a ``ConfigError``."""
     named: dict[str, str | None] = {}
     for group in config.drafters:
-        if group.count and (other := named.setdefault(group.model, group.decision_head)) != group.decision_head:
+        if group.drafts and (other := named.setdefault(group.model, group.decision_head)) != group.decision_head:
             raise ConfigError(
                 "drafters[].decision_head", f"one head for draft model {group.model}", [other, group.decision_head]
             )

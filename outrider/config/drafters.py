@@ -1,10 +1,11 @@
 """Sections of the configuration on groups of drafters: their models, links, stop rules and round logs."""
 
 from dataclasses import field
+from fnmatch import fnmatchcase
 from pathlib import PurePath
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from outrider.config.values import (
@@ -85,11 +86,13 @@ class RoundLogConfig:
             raise ConfigError("folder", "an absolute path, or one that begins with ~", self.folder)
 
 
-@dataclass(frozen=True, slots=True, config=FORBID)
+@dataclass(frozen=True, slots=True, config=ConfigDict(**FORBID, populate_by_name=True))
 class DrafterGroupConfig:
     """Drafters of one kind of device."""
 
     name: Name
+    # ``from`` in a file, which is a word of Python
+    from_: Annotated[Literal["ray", "gateway"], Field(alias="from")] = "ray"
     # whether answers may depend on what they report of their drafts; None: decided by where they run
     trust: Trust | None = None
     engine: Annotated[str, NameIn(DRAFTERS)] = "torch"
@@ -99,6 +102,8 @@ class DrafterGroupConfig:
     dtype: DrafterDType = "auto"
     device: Device = "cpu"
     count: Number = 1
+    max_devices: PositiveNumber = 64
+    devices: Annotated[tuple[Text, ...], Field(min_length=1)] | None = None
     resources: Resources = field(default_factory=lambda: {"jetson": 1.0})
     num_cpus: Share = 0.0
     num_gpus: Share = 0.0
@@ -115,6 +120,34 @@ class DrafterGroupConfig:
         """Refuse a CUDA device without a GPU share (Ray would hide every GPU), and what the engine does not support."""
         check_gpu(self.device, self.num_gpus)
         DRAFTERS[self.engine].check(self.device, self.dtype)
+        if self.dials_in:
+            devices_only: dict[str, tuple[Any, str]] = {
+                "engine": ("onnx", self.engine),
+                "round_log": (None, self.round_log),
+                "link": (None, self.link),
+            }
+            for name, (needed, found) in devices_only.items():
+                if found != needed:
+                    raise ConfigError(name, f"{needed or 'null'} where from is gateway", found)
+
+    @property
+    def dials_in(self) -> bool:
+        """Whether its devices dial in to a gateway; else they are actors in the Ray cluster."""
+        return self.from_ == "gateway"
+
+    @property
+    def actors(self) -> int:
+        """Number of Ray actors."""
+        return 0 if self.dials_in else self.count
+
+    @property
+    def drafts(self) -> bool:
+        """Whether it may have devices at all."""
+        return self.dials_in or self.count > 0
+
+    def may_join(self, device: str) -> bool:
+        """Return whether a device of this name may dial in to draft for it."""
+        return self.dials_in and (self.devices is None or any(fnmatchcase(device, name) for name in self.devices))
 
     @property
     def trusted(self) -> bool:

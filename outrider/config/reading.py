@@ -50,7 +50,7 @@ def to_yaml(config: Config) -> str:
 
 def dumped(config: Config) -> dict[str, Any]:
     """Return every field in the form of JSON; ``build_config`` of the result equals ``config``."""
-    data: dict[str, Any] = _ADAPTER.dump_python(config, mode="json")
+    data: dict[str, Any] = _ADAPTER.dump_python(config, mode="json", by_alias=True)
     return data
 
 

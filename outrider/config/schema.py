@@ -16,6 +16,7 @@ from pydantic.dataclasses import dataclass
 
 from outrider.config.access import AuthConfig, HttpConfig
 from outrider.config.drafters import DrafterGroupConfig
+from outrider.config.gateway import GatewayConfig
 from outrider.config.replicas import IngressConfig, VerifierConfig
 from outrider.config.values import (
     FORBID,
@@ -246,6 +247,7 @@ class Config:
     auth: AuthConfig = field(default_factory=AuthConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
     tracing: TracingConfig = field(default_factory=TracingConfig)
+    gateway: GatewayConfig = field(default_factory=GatewayConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
 
     def __post_init__(self) -> None:
@@ -270,18 +272,26 @@ class Config:
         return self.auth.keys_file is None and not self.http.is_loopback
 
     def on_own_host(self) -> "Config":
-        """Return it for groups on the service's own machine: these are trusted, unless declared otherwise."""
-        return replace(self, drafters=tuple(replace(group, trust=group.trust or "trusted") for group in self.drafters))
+        """Return it for groups on the service's own machine: these are trusted, unless declared otherwise.
+
+        Devices that dial in are not on it.
+        """
+        groups = (
+            group if group.dials_in else replace(group, trust=group.trust or "trusted") for group in self.drafters
+        )
+        return replace(self, drafters=tuple(groups))
 
     @property
     def drafter_count(self) -> int:
-        return sum(group.count for group in self.drafters)
+        """Number of drafters in the Ray cluster."""
+        return sum(group.actors for group in self.drafters)
 
     @property
     def custom_resources(self) -> dict[str, float]:
         """Ray's custom resources that all drafters and the largest number of verifiers claim."""
-        claims = [(group.count, group.resources) for group in self.drafters]
+        claims = [(group.actors, group.resources) for group in self.drafters]
         claims.append((self.verifiers.most, self.verifiers.resources))
+        claims.append((self.gateway.actors, self.gateway.resources))
         total: dict[str, float] = {}
         for count, resources in claims:
             for name, quantity in resources.items():

@@ -122,12 +122,12 @@ class ServiceSettings:
             start_deadline_s=config.limits.verifier_start_deadline_s + config.limits.verifier_deadline_s,
             namespace=config.cluster.namespace,
             judges=any(
-                group.count
+                group.drafts
                 and group.trusted
                 and head_path(group.decision_head, config.model.target, group.model) is not None
                 for group in config.drafters
             ),
-            drafters={group.name: group.trusted for group in config.drafters if group.count},
+            drafters={group.name: group.trusted for group in config.drafters if group.drafts},
             auth=None if keys is None else AuthSettings(keys, (), groups, KEYS_RELOAD_S),
             body_deadline_s=BODY_DEADLINE_S,
             reader_deadline_s=READER_DEADLINE_S,

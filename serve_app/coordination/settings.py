@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from outrider.admission.rules import AdmissionRules
 from outrider.assembly.verifiers import verifier_spec
 from outrider.config.drafters import DrafterGroupConfig
+from outrider.config.gateway import GatewayConfig
 from outrider.config.replicas import VerifierConfig
 from outrider.config.schema import Config, LimitsConfig, SchedulingConfig, SpeculationConfig, TracingConfig, WireConfig
 from outrider.costs.profiles import CostProfile
@@ -44,7 +45,7 @@ class DraftingSettings:
 
     @property
     def has_drafters(self) -> bool:
-        return any(group.count for group in self.drafters)
+        return any(group.drafts for group in self.drafters)
 
     def choices(self, vocab_size: int) -> Speculation:
         """Return the plans to choose from; a fixed policy has one protocol, the first."""
@@ -101,6 +102,7 @@ class CoordinatorSettings:
     generations: GenerationsSettings
     tracing: TracingConfig = field(default_factory=TracingConfig)
     draft_models: Mapping[str, str] = field(default_factory=dict)  # hashes by drafter group (``assembly.draft_models``)
+    gateway: GatewayConfig = field(default_factory=GatewayConfig)
 
 
 def coordinator_settings(
@@ -120,6 +122,7 @@ def coordinator_settings(
         generations=generations_settings(config, profiles, heads),
         tracing=config.tracing,
         draft_models=draft_models or {},
+        gateway=config.gateway,
     )
 
 

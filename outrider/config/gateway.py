@@ -1,0 +1,50 @@
+"""Section of the configuration on gateways, to which devices dial in."""
+
+from dataclasses import field
+from ipaddress import ip_network
+from typing import Annotated
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from outrider.config.values import FORBID, Port, PositiveNumber, Resources, Text
+from outrider.contracts.errors import ConfigError
+
+_Header = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9-]{1,64}$", description="the name of a header")]
+
+
+@dataclass(frozen=True, slots=True, config=FORBID)
+class GatewayConfig:
+    """Where devices dial in, and who they may be; for the devices' file see ``outrider.tenants.devices``."""
+
+    port: Port | None = None
+    host: Text = "0.0.0.0"  # noqa: S104 (off unless there is a port; TLS and an identity are demanded)
+    address: Text | None = None
+    certificate: Text | None = None
+    private_key: Text | None = None
+    client_ca: Text | None = None
+    devices_file: Text | None = None
+    proxies: tuple[Text, ...] = ()
+    identity_header: _Header = "ssl-client-subject-dn"
+    count: PositiveNumber = 1
+    resources: Resources = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.private_key is None):
+            raise ConfigError("private_key", "a file where there is a certificate, and none else", self.private_key)
+        for proxy in self.proxies:
+            try:
+                ip_network(proxy, strict=False)
+            except ValueError:
+                needed = "IP addresses or networks, such as 10.0.0.7 or 10.0.0.0/8"
+                raise ConfigError("proxies", needed, proxy) from None
+
+    @property
+    def actors(self) -> int:
+        """Number of Ray actors."""
+        return 0 if self.port is None else self.count
+
+    @property
+    def knows_devices(self) -> bool:
+        """Whether any device can prove who it is."""
+        return bool(self.client_ca or self.devices_file or self.proxies)
