@@ -5,10 +5,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from actors.messages import CoordinatorReport, DrafterId, DrafterRow, DrafterStatus, FleetSettings, FleetStatus
+from actors.messages import (
+    CoordinatorReport,
+    DrafterId,
+    DrafterRow,
+    DrafterStatus,
+    FleetSettings,
+    FleetStatus,
+    GatewayStatus,
+)
 from outrider.contracts.requests import GenerationId
 
-FLEET_VERSION = 3  # of these messages; raise it when they change
+FLEET_VERSION = 4  # of these messages; raise it when they change
 NewsMark = tuple[int, int]  # of the fleet: numbers at which a coordinator began, and of the last news it has
 
 
@@ -82,15 +90,19 @@ def unpacked(report: bytes) -> CoordinatorReport:
 class PackedStatus:
     """A ``FleetStatus`` in packed form: unpickling it, in the reader's process, gives a ``FleetStatus``."""
 
-    def __init__(self, drafters: Sequence[DrafterRow], reports: Sequence[bytes]) -> None:
-        self._drafters, self._reports = drafters, reports
+    def __init__(
+        self, drafters: Sequence[DrafterRow], reports: Sequence[bytes], gateways: tuple[GatewayStatus, ...] = ()
+    ) -> None:
+        self._parts = drafters, reports, gateways
 
     def read(self) -> FleetStatus:
-        return _status_of(self._drafters, self._reports)
+        return _status_of(*self._parts)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _status_of, (self._drafters, self._reports)
+        return _status_of, self._parts
 
 
-def _status_of(drafters: Sequence[DrafterRow], reports: Sequence[bytes]) -> FleetStatus:
-    return FleetStatus(tuple(DrafterStatus(*row) for row in drafters), tuple(map(unpacked, reports)))
+def _status_of(
+    drafters: Sequence[DrafterRow], reports: Sequence[bytes], gateways: tuple[GatewayStatus, ...]
+) -> FleetStatus:
+    return FleetStatus(tuple(DrafterStatus(*row) for row in drafters), tuple(map(unpacked, reports)), gateways)

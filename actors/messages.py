@@ -26,6 +26,7 @@ from outrider.wire.replies import SentSegments
 
 if TYPE_CHECKING:
     from outrider.config.drafters import DrafterGroupConfig
+    from outrider.config.gateway import GatewayConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +200,16 @@ class DrafterState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class DialledStatus:
+    """Of a drafter that is a device which has dialled in; what it has carried since it joined, as the kernel counts."""
+
+    device: str
+    gateway: str
+    down_bits: int
+    up_bits: int
+
+
+@dataclass(frozen=True, slots=True)
 class DrafterStatus:
     name: str
     group: str
@@ -207,9 +218,21 @@ class DrafterStatus:
     generations: int  # leased to it
     capacity: int
     held: int | None = None  # generations in its memory when it was last asked; None if it was not
+    dialled: DialledStatus | None = None  # None: it is an actor
 
 
-DrafterRow = tuple[str, str, DrafterState, str | None, int, int, int | None]  # the fields of a ``DrafterStatus``
+# the fields of a ``DrafterStatus``
+DrafterRow = tuple[str, str, DrafterState, str | None, int, int, int | None, DialledStatus | None]
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayStatus:
+    name: str
+    address: str  # that devices dial; "": it does not run
+    devices: int = 0
+    connections: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)  # dials, by reason, since it was started
+    fault: str | None = None  # why it does not run
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +244,7 @@ class FleetSettings:
     token_map_hash: str  # the target's
     heads: Mapping[str, HeadInfo] = field(default_factory=dict)  # decision heads by draft model
     models: Mapping[str, str] = field(default_factory=dict)  # required model hash by group, where one is configured
+    gateway: "GatewayConfig | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,3 +308,4 @@ class FleetSums:
 class FleetStatus:
     drafters: tuple[DrafterStatus, ...]
     coordinators: tuple[CoordinatorReport, ...]
+    gateways: tuple[GatewayStatus, ...] = ()

@@ -10,10 +10,10 @@ over leases of other owners.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from actors.messages import DrafterId, DrafterRow, DrafterState, FleetSums
+from actors.messages import DialledStatus, DrafterId, DrafterRow, DrafterState, FleetSums
 from outrider.contracts.requests import GenerationId
 from outrider.routing.lazy_heap import LazyHeap
 
@@ -195,15 +195,21 @@ class LeaseTable:
         """Return the numbers of drafters and leases by group, in time independent of the number of drafters."""
         return FleetSums(dict(self._states), dict(self._leased))
 
-    def rows(self, in_memory: Mapping[DrafterId, int]) -> list[DrafterRow]:
-        """Return all drafters, sorted; ``in_memory``: number of generations each held when it was last asked."""
+    def rows(
+        self, in_memory: Mapping[DrafterId, int], dialled: Callable[[DrafterId], DialledStatus | None] = lambda _: None
+    ) -> list[DrafterRow]:
+        """Return all drafters, sorted.
+
+        ``in_memory``: number of generations each held when it was last asked. ``dialled``: of devices that dialled in.
+        """
         if self._names is None:
             self._names = sorted(self._entries)
-        return [self._row(drafter, in_memory.get(drafter)) for drafter in self._names]
+        return [self._row(drafter, in_memory.get(drafter), dialled(drafter)) for drafter in self._names]
 
-    def _row(self, drafter: DrafterId, in_memory: int | None) -> DrafterRow:
+    def _row(self, drafter: DrafterId, in_memory: int | None, dialled: DialledStatus | None) -> DrafterRow:
         entry, name = self._entries[drafter], drafter.actor_name
-        return name, drafter.group, entry.state, entry.reason, len(entry.leases), entry.capacity, in_memory
+        state, reason = entry.state, entry.reason
+        return name, drafter.group, state, reason, len(entry.leases), entry.capacity, in_memory, dialled
 
     def _owns(self, owner: str, generation: GenerationId) -> bool:
         return generation in self._of_owner.get(owner, ())

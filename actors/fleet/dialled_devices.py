@@ -1,0 +1,269 @@
+"""Which devices have dialled in, with which gateway, and as which drafters: the newest process of each counts.
+
+Gateways tell it by heartbeats, so a fleet that was restarted learns it anew, with the numbers that were given before.
+"""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from actors.fleet.dialled_device import DialledDevice, GatewayCalls, GatewayState
+from actors.gateway_beats import (
+    GRACE_S,
+    DeviceAdmission,
+    DeviceDial,
+    DeviceRow,
+    DeviceStage,
+    GatewayBeat,
+    GatewayNews,
+)
+from actors.messages import DialledStatus, DrafterId, GatewayStatus
+from actors.waiting import within
+from outrider.config.drafters import DrafterGroupConfig
+from outrider.contracts.errors import DrafterBrokenError
+from outrider.events import event
+from outrider.wire.dialling import RefusalCode, Refused
+from outrider.wire.replies import DrafterCard
+
+MOST_OF_ONE = 16  # devices by one key or certificate
+_SILENT_S = 3.0  # of a gateway, until its devices count as away
+_REPLACED_S = 60  # until a process that was replaced may dial again
+_MOST_BANNED = 4096
+_OTHERS = 8  # gateways that a device is told of
+
+log = logging.getLogger(__name__)
+
+
+class DialledDevices:
+    """Also what ``DrafterCare`` does with a device in place of what it does with an actor: it waits, and turns away.
+
+    ``joined`` is called for a device that is to be looked after, ``away`` for one that lost its connection, ``left``
+    for one that is not coming back, and ``broke`` for one that broke the contract.
+    """
+
+    def __init__(
+        self,
+        gateway: Callable[[str], GatewayCalls],
+        joined: Callable[[DrafterId], None],
+        away: Callable[[DrafterId], None],
+        left: Callable[[DrafterId], None],
+        broke: Callable[[DrafterId, str], None],
+    ) -> None:
+        self._gateway, self._joined, self._away, self._left, self._broke = gateway, joined, away, left, broke
+        self.groups: tuple[DrafterGroupConfig, ...] | None = None  # None: not known yet
+        self.gateways: dict[str, GatewayState] = {}  # by actor name
+        self._devices: dict[str, DialledDevice] = {}  # by name
+        self._by_id: dict[DrafterId, DialledDevice] = {}
+        self._banned: dict[str, tuple[float, Refused]] = {}  # until when, by device
+        self._last_incarnation = 0
+
+    @property
+    def all(self) -> Collection[DialledDevice]:
+        return self._devices.values()
+
+    def at(self, drafter: DrafterId) -> DialledDevice | None:
+        return self._by_id.get(drafter)
+
+    def status_of(self, drafter: DrafterId) -> DialledStatus | None:
+        if (device := self._by_id.get(drafter)) is None:
+            return None
+        name = next((name for name, state in self.gateways.items() if state is device.gateway), "")
+        return DialledStatus(device.dial.device, name, 8 * device.sent_bytes, 8 * device.received_bytes)
+
+    def gateways_status(self, faults: Mapping[str, str]) -> tuple[GatewayStatus, ...]:
+        """Return all gateways, and those that do not run, with the reasons."""
+        with_each = Counter(id(device.gateway) for device in self.all)
+        running = (
+            GatewayStatus(name, state.address, with_each[id(state)], state.connections, state.refused)
+            for name, state in self.gateways.items()
+        )
+        others = (GatewayStatus(name, "", fault=fault) for name, fault in faults.items() if name not in self.gateways)
+        return tuple(sorted((*running, *others), key=lambda one: one.name))
+
+    def admit(self, gateway: str, dial: DeviceDial, now_s: float) -> DeviceAdmission | Refused:
+        """Let a device in, as the drafter that it was or as another one, or say why not."""
+        state = self.gateways.get(gateway)
+        if state is None or self.groups is None:
+            return Refused(RefusalCode.BUSY, "the fleet has just been started", 1)
+        if (refused := self._ban_of(dial.device, now_s)) is not None:
+            return refused
+        known = self._devices.get(dial.device)
+        if known is not None and known.dial.process == dial.process:
+            if dial.dial <= known.dial.dial:
+                return Refused(RefusalCode.TOO_MANY, "this process has dialled again since", 1)
+            self._move(known, dial, state)
+            return self._admission(known)
+        if known is not None:
+            event(log, "device_replaced", logging.WARNING, drafter=known.drafter.actor_name)
+            last = Refused(RefusalCode.REPLACED, "replaced by a newer process of the same identity", _REPLACED_S)
+            known.gateway.calls.end(known.incarnation, last)
+            self._remove(known)
+        drafter = known.drafter if known is not None and self._takes(known.drafter, dial) else self._place(dial)
+        if isinstance(drafter, Refused):
+            return drafter
+        self._last_incarnation = max(self._last_incarnation + 1, time.time_ns() // 1000)
+        device = DialledDevice(drafter, dial, self._last_incarnation, state)
+        self._enter(device)
+        return self._admission(device)
+
+    def hear(self, beat: GatewayBeat, now_s: float) -> GatewayNews:
+        """Take in a gateway's heartbeat."""
+        before = self.gateways.get(beat.gateway)
+        calls = self._gateway(beat.gateway) if before is None else before.calls
+        if before is None or before.session != beat.session:
+            state = GatewayState(calls, beat.place, beat.address, beat.session, now_s)
+            self.gateways[beat.gateway] = state
+            if before is not None:
+                self._all_away(before, now_s)
+            if not beat.everything:
+                return GatewayNews(tell_all=True)
+        else:
+            state = before
+        state.heard_at_s, state.refused, state.connections = now_s, beat.refused, beat.connections
+        if self.groups is None:
+            return GatewayNews(tell_all=True)
+        ended = [end for row in beat.rows for end in self._hear_row(row, state, now_s)]
+        if beat.everything:
+            here = {row.incarnation for row in beat.rows}
+            for device in [one for one in self.all if one.gateway is state and one.incarnation not in here]:
+                self._note_away(device, now_s)
+        return GatewayNews(ended=tuple(ended))
+
+    def want(self, groups: Sequence[DrafterGroupConfig]) -> None:
+        """Serve these groups alone."""
+        self.groups = tuple(groups)
+        by_name = {group.name: group for group in groups}
+        for device in tuple(self.all):
+            group = by_name.get(device.drafter.group)
+            if group is None or not group.may_join(device.dial.identity):
+                last = Refused(RefusalCode.GROUP_CLOSED, f"group {device.drafter.group} is closed to it", _REPLACED_S)
+                device.gateway.calls.end(device.incarnation, last)
+                self._remove(device)
+
+    def sweep(self, now_s: float) -> None:
+        """Give up devices that were away for too long, and gateways that are silent."""
+        for name, state in tuple(self.gateways.items()):
+            if now_s - state.heard_at_s > _SILENT_S:
+                event(log, "gateway_silent", logging.WARNING, gateway=name)
+                del self.gateways[name]
+                self._all_away(state, now_s)
+        for device in tuple(self.all):
+            if device.away_at_s is not None and now_s - device.away_at_s > GRACE_S:
+                self._remove(device)
+
+    async def card_in_time(self, device: DialledDevice, deadline_s: float) -> DrafterCard:
+        """Return a device's card; wait while it is away, and a ``TimeoutError`` if it is here and silent."""
+        while True:
+            await device.is_ready.wait()
+            try:
+                card = await within(deadline_s, device.card.remote())
+            except TimeoutError:
+                if device.is_ready.is_set():
+                    raise
+                continue
+            if not isinstance(card, DrafterCard):
+                raise DrafterBrokenError(f"needs to send its card, found {card!r:.60}")
+            return card
+
+    def turn_away(self, drafter: DrafterId, reason: str, pause_s: float, now_s: float) -> None:
+        """End a device's connection, and let it in again after a pause."""
+        if (device := self._by_id.get(drafter)) is None:
+            return
+        last = Refused(RefusalCode.UNFIT, reason, max(1, round(pause_s)))
+        if len(self._banned) >= _MOST_BANNED:
+            self._banned = {name: ban for name, ban in self._banned.items() if ban[0] > now_s}
+        if len(self._banned) < _MOST_BANNED:
+            self._banned[device.dial.device] = now_s + pause_s, last
+        device.gateway.calls.end(device.incarnation, last)
+        device.is_ready.clear()
+        device.away_at_s = now_s + pause_s  # until then its refusal is shown
+
+    def _hear_row(self, row: DeviceRow, state: GatewayState, now_s: float) -> list[tuple[int, Refused | None]]:
+        device = self._devices.get(row.dial.device)
+        if device is None and row.stage in (DeviceStage.LOADING, DeviceStage.READY):
+            device = self._learn(row, state)
+        if device is None or device.incarnation != row.incarnation:
+            last = Refused(RefusalCode.BUSY, "not known to the fleet any more; dial again", 1)
+            return [] if row.stage is DeviceStage.GONE else [(row.incarnation, last)]
+        if device.gateway is not state:
+            if device.dial.dial >= row.dial.dial:
+                return [] if row.stage is DeviceStage.GONE else [(row.incarnation, None)]  # it has moved
+            device.gateway, device.dial = state, row.dial
+        device.sent_bytes, device.received_bytes = row.sent_bytes, row.received_bytes
+        if row.breach is not None:
+            self._broke(device.drafter, row.breach)
+        if row.stage is DeviceStage.GONE:
+            self._remove(device)
+        elif row.stage is DeviceStage.AWAY:
+            self._note_away(device, now_s)
+        else:
+            device.away_at_s = None
+            if row.stage is DeviceStage.READY:
+                device.is_ready.set()
+        return []
+
+    def _learn(self, row: DeviceRow, state: GatewayState) -> DialledDevice | None:
+        """Enter a device that an earlier fleet let in."""
+        group = next((one for one in self.groups or () if one.name == row.drafter.group), None)
+        if group is None or not group.may_join(row.dial.identity) or row.drafter in self._by_id:
+            return None
+        self._last_incarnation = max(self._last_incarnation, row.incarnation)
+        device = DialledDevice(row.drafter, row.dial, row.incarnation, state)
+        self._enter(device)
+        return device
+
+    def _place(self, dial: DeviceDial) -> DrafterId | Refused:
+        """Return a free place for a device in the first group that takes it."""
+        of_one = sum(device.dial.identity == dial.identity for device in self.all)
+        if of_one >= MOST_OF_ONE:
+            return Refused(RefusalCode.TOO_MANY, f"needs at most {MOST_OF_ONE} devices of {dial.identity}", 60)
+        may = [group for group in self.groups or () if group.may_join(dial.identity)]
+        for group in may:
+            for index in range(group.max_devices):
+                if (drafter := DrafterId(group.name, index)) not in self._by_id:
+                    return drafter
+        if may:
+            return Refused(RefusalCode.GROUP_FULL, f"group {may[-1].name} has {may[-1].max_devices} devices", 30)
+        return Refused(RefusalCode.GROUP_CLOSED, f"no group takes {dial.identity}", 60)
+
+    def _takes(self, drafter: DrafterId, dial: DeviceDial) -> bool:
+        return any(group.name == drafter.group and group.may_join(dial.identity) for group in self.groups or ())
+
+    def _admission(self, device: DialledDevice) -> DeviceAdmission:
+        others = [state.address for state in self.gateways.values() if state is not device.gateway]
+        return DeviceAdmission(device.drafter, device.incarnation, tuple(others[:_OTHERS]))
+
+    def _move(self, device: DialledDevice, dial: DeviceDial, state: GatewayState) -> None:
+        if device.gateway is not state:
+            device.gateway.calls.end(device.incarnation, None)
+        device.gateway, device.dial = state, dial
+        device.is_ready.clear()
+
+    def _enter(self, device: DialledDevice) -> None:
+        self._devices[device.dial.device] = self._by_id[device.drafter] = device
+        event(log, "device_joined", drafter=device.drafter.actor_name, device=device.dial.device)
+        self._joined(device.drafter)
+
+    def _remove(self, device: DialledDevice) -> None:
+        del self._devices[device.dial.device], self._by_id[device.drafter]
+        event(log, "device_left", drafter=device.drafter.actor_name, device=device.dial.device)
+        self._left(device.drafter)
+
+    def _all_away(self, state: GatewayState, now_s: float) -> None:
+        for device in self.all:
+            if device.gateway is state:
+                self._note_away(device, now_s)
+
+    def _note_away(self, device: DialledDevice, now_s: float) -> None:
+        device.is_ready.clear()
+        if device.away_at_s is None:
+            device.away_at_s = now_s
+            self._away(device.drafter)
+
+    def _ban_of(self, device: str, now_s: float) -> Refused | None:
+        until_s, refused = self._banned.get(device, (now_s, None))
+        if refused is None or until_s <= now_s:
+            self._banned.pop(device, None)
+            return None
+        return Refused(refused.code, refused.reason, max(1, round(until_s - now_s)))

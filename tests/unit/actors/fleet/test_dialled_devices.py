@@ -1,0 +1,220 @@
+"""The fleet's directory of devices that have dialled in: who is let in, fenced, moved, learned again, and given up."""
+
+import pickle
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from actors.fleet.dialled_devices import MOST_OF_ONE, DialledDevices
+from actors.gateway_beats import GRACE_S, DeviceAdmission, DeviceDial, DeviceRow, DeviceStage, GatewayBeat, GatewayNews
+from actors.gateway_link import DialledHandle, GatewayPlace, RelayOutcome
+from actors.messages import DrafterId
+from outrider.config.drafters import DrafterGroupConfig
+from outrider.wire.dialling import RefusalCode, Refused
+
+GROUP = DrafterGroupConfig(name="far", from_="gateway", engine="onnx", max_devices=2, devices=("a", "b*"))
+FIRST, SECOND = DrafterId("far", 0), DrafterId("far", 1)
+DIAL = DeviceDial("a", "a", b"process1", 1)
+PLACE = GatewayPlace("127.0.0.1", 1, b"secret")
+
+
+@dataclass
+class Ends:
+    """A gateway that notes whom it is to turn away."""
+
+    ended: list[tuple[int, Refused | None]] = field(default_factory=list)
+
+    async def ask(self, *_: object) -> tuple[RelayOutcome, bytes]:
+        return RelayOutcome.ELSEWHERE, b""
+
+    def end(self, incarnation: int, last: Refused | None) -> None:
+        self.ended.append((incarnation, last))
+
+
+class Directory:
+    def __init__(self, *, groups: tuple[DrafterGroupConfig, ...] | None = (GROUP,)) -> None:
+        self.happened: list[tuple[str, DrafterId]] = []
+        self.gateways = {"g0": Ends(), "g1": Ends()}
+
+        def noted(what: str) -> object:
+            return lambda drafter, *_: self.happened.append((what, drafter))
+
+        self.devices = DialledDevices(self.gateways.__getitem__, *map(noted, ("joined", "away", "left", "broke")))  # type: ignore[arg-type]
+        if groups is not None:
+            self.devices.want(groups)
+        for gateway in self.gateways:
+            self.beat(gateway, everything=True)
+
+    def beat(
+        self, gateway: str = "g0", *rows: DeviceRow, everything: bool = False, session: int = 1, now_s: float = 0.0
+    ) -> GatewayNews:
+        beat = GatewayBeat(gateway, session, PLACE, f"{gateway}:8443", rows, everything)
+        return self.devices.hear(beat, now_s)
+
+    def admitted(self, dial: DeviceDial = DIAL, gateway: str = "g0", now_s: float = 0.0) -> DeviceAdmission:
+        found = self.devices.admit(gateway, dial, now_s)
+        assert isinstance(found, DeviceAdmission), found
+        return found
+
+    def refused(self, dial: DeviceDial = DIAL, gateway: str = "g0", now_s: float = 0.0) -> RefusalCode:
+        found = self.devices.admit(gateway, dial, now_s)
+        assert isinstance(found, Refused)
+        return found.code
+
+
+def row(admission: DeviceAdmission, stage: DeviceStage = DeviceStage.READY, dial: DeviceDial = DIAL) -> DeviceRow:
+    return DeviceRow(dial, admission.drafter, admission.incarnation, stage)
+
+
+def test_a_device_is_a_drafter_of_the_first_group_that_takes_it() -> None:
+    directory = Directory()
+    assert directory.admitted().drafter == FIRST
+    assert directory.admitted(replace(DIAL, device="b1", identity="b1")).drafter == SECOND
+    assert directory.refused(replace(DIAL, device="b2", identity="b2")) is RefusalCode.GROUP_FULL
+    assert directory.refused(replace(DIAL, device="c", identity="c")) is RefusalCode.GROUP_CLOSED
+    assert directory.happened == [("joined", FIRST), ("joined", SECOND)]
+
+
+def test_the_same_process_keeps_its_place_and_moves_with_each_later_dial() -> None:
+    directory = Directory()
+    first = directory.admitted()
+    directory.beat("g0", row(first))
+    again = directory.admitted(replace(DIAL, dial=2), "g1")
+    assert (again.drafter, again.incarnation, again.others) == (FIRST, first.incarnation, ("g0:8443",))
+    assert directory.gateways["g0"].ended == [(first.incarnation, None)], "which tells it nothing"
+    assert directory.refused(replace(DIAL, dial=2)) is RefusalCode.TOO_MANY
+    late = directory.beat("g0", row(first, DeviceStage.AWAY))
+    assert (late.ended, directory.happened) == (((first.incarnation, None),), [("joined", FIRST)])
+
+
+def test_a_newer_process_fences_the_older_one() -> None:
+    directory = Directory()
+    first = directory.admitted()
+    newer = directory.admitted(replace(DIAL, process=b"process2"), "g1")
+    assert newer.drafter == FIRST
+    assert newer.incarnation > first.incarnation
+    ((incarnation, last),) = directory.gateways["g0"].ended
+    assert incarnation == first.incarnation
+    assert last is not None
+    assert (last.code, last.retry_after_s) == (RefusalCode.REPLACED, 60)
+    assert directory.happened == [("joined", FIRST), ("left", FIRST), ("joined", FIRST)]
+    ((told, refused),) = directory.beat("g0", row(first)).ended
+    assert (told, refused is None) == (first.incarnation, False)
+
+
+def test_a_device_that_comes_back_within_the_grace_was_only_away() -> None:
+    directory = Directory()
+    first = directory.admitted()
+    directory.beat("g0", row(first))
+    directory.beat("g0", row(first, DeviceStage.AWAY), now_s=1.0)
+    directory.devices.sweep(1.0 + GRACE_S - 9.0)
+    directory.admitted(replace(DIAL, dial=2), now_s=2.0)
+    directory.beat("g0", row(first, dial=replace(DIAL, dial=2)), now_s=2.0)
+    directory.beat("g0", now_s=2.0 + 2 * GRACE_S)
+    directory.devices.sweep(2.0 + 2 * GRACE_S)
+    assert directory.happened == [("joined", FIRST), ("away", FIRST)]
+
+
+def test_a_device_that_stays_away_or_says_goodbye_is_given_up() -> None:
+    directory = Directory()
+    first, second = directory.admitted(), directory.admitted(replace(DIAL, device="b", identity="b"))
+    directory.beat("g0", row(first, DeviceStage.AWAY), row(second, DeviceStage.GONE, replace(DIAL, device="b")))
+    directory.beat("g0", now_s=GRACE_S + 1.0)
+    directory.devices.sweep(GRACE_S + 1.0)
+    assert directory.happened[2:] == [("away", FIRST), ("left", SECOND), ("left", FIRST)]
+
+
+def test_devices_of_a_silent_gateway_are_away_until_they_dial_another() -> None:
+    directory = Directory()
+    first = directory.admitted()
+    directory.beat("g0", row(first))
+    directory.beat("g1", now_s=4.0)
+    directory.devices.sweep(4.0)
+    assert list(directory.devices.gateways) == ["g1"]
+    assert directory.happened[1:] == [("away", FIRST)]
+    assert directory.admitted(replace(DIAL, dial=2), "g1", 5.0).incarnation == first.incarnation
+    directory.beat("g1", row(first, dial=replace(DIAL, dial=2)), now_s=5.0)
+    directory.beat("g1", now_s=5.0 + 2 * GRACE_S)
+    directory.devices.sweep(5.0 + 2 * GRACE_S)
+    assert directory.happened[2:] == []
+
+
+def test_a_gateway_that_was_started_anew_has_no_devices() -> None:
+    directory = Directory()
+    first = directory.admitted()
+    directory.beat("g0", row(first))
+    assert directory.beat("g0", session=2).tell_all
+    assert directory.happened[1:] == [("away", FIRST)]
+
+
+def test_a_fleet_that_was_restarted_learns_who_is_here_once_it_knows_its_groups() -> None:
+    before = Directory()
+    first = before.admitted(replace(DIAL, device="b", identity="b"))
+    known = row(first, dial=replace(DIAL, device="b", identity="b"))
+    directory = Directory(groups=None)
+    assert directory.beat("g0", known, everything=True).tell_all
+    assert directory.refused() is RefusalCode.BUSY
+    directory.devices.want((GROUP,))
+    assert directory.beat("g0", known, everything=True).ended == ()
+    assert directory.happened == [("joined", FIRST)]
+    found = directory.devices.at(FIRST)
+    assert found is not None
+    assert found.incarnation == first.incarnation
+    assert directory.admitted().incarnation > first.incarnation
+    assert directory.admitted(replace(DIAL, dial=2)).drafter == SECOND
+
+
+def test_a_closed_group_turns_its_devices_away() -> None:
+    directory = Directory()
+    first = directory.admitted()
+    directory.devices.want((replace(GROUP, devices=("b",)),))
+    ((incarnation, last),) = directory.gateways["g0"].ended
+    assert last is not None
+    assert (incarnation, last.code) == (first.incarnation, RefusalCode.GROUP_CLOSED)
+    assert directory.happened[1:] == [("left", FIRST)]
+    assert directory.refused() is RefusalCode.GROUP_CLOSED
+
+
+def test_a_device_that_is_turned_away_may_not_come_in_before_its_pause_is_over() -> None:
+    directory = Directory()
+    directory.admitted()
+    directory.devices.turn_away(FIRST, "lies", 20.0, 0.0)
+    refused = directory.devices.admit("g0", replace(DIAL, dial=2), 5.0)
+    assert refused == Refused(RefusalCode.UNFIT, "lies", 15)
+    directory.beat(now_s=1.0 + GRACE_S)
+    directory.devices.sweep(1.0 + GRACE_S)
+    assert directory.devices.at(FIRST) is not None, "so that /status tells why"
+    directory.beat(now_s=20.0)
+    assert directory.admitted(replace(DIAL, dial=3), now_s=21.0).drafter == FIRST
+
+
+def test_a_breach_is_told_once() -> None:
+    directory = Directory()
+    first = directory.admitted()
+    directory.beat("g0", replace(row(first), breach="sent text"))
+    assert directory.happened[1:] == [("broke", FIRST)]
+
+
+def test_one_key_can_take_a_few_places_only() -> None:
+    directory = Directory(groups=(replace(GROUP, max_devices=100),))
+    for number in range(MOST_OF_ONE):
+        directory.admitted(replace(DIAL, device=f"a/{number}"))
+    assert directory.refused(replace(DIAL, device="a/more")) is RefusalCode.TOO_MANY
+    directory.admitted(replace(DIAL, device="b", identity="b"))
+
+
+def test_a_device_is_leased_as_where_it_is_now() -> None:
+    directory = Directory()
+    first = directory.admitted()
+    device = directory.devices.at(FIRST)
+    assert device is not None
+    leased = pickle.loads(pickle.dumps(device))
+    assert leased == DialledHandle(PLACE, first.incarnation, device.versions)
+    assert b"secret" not in repr(leased).encode()
+
+
+@pytest.mark.parametrize("gateway", ["g0", "g2"])
+def test_a_gateway_that_is_not_known_lets_nobody_in(gateway: str) -> None:
+    directory = Directory()
+    directory.devices.sweep(10.0)
+    assert directory.refused(gateway=gateway) is RefusalCode.BUSY
