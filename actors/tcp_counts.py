@@ -78,6 +78,15 @@ def _connections(sockets: Iterable[int]) -> dict[TcpConnection, Carried]:
     return found
 
 
+def read_connection(number: int) -> Carried | None:
+    """Return what a connection has carried, by the number of its open file; None if that cannot be told."""
+    try:
+        read = _read(number)
+    except (OSError, ValueError):
+        return None
+    return None if read is None else read[1]
+
+
 def answered() -> dict[TcpConnection, Carried]:
     """Return the connections that others have opened to a port at which this process listens."""
     ports, sockets = set(), list(_sockets())

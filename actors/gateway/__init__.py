@@ -1,0 +1,1 @@
+"""Gateways: devices dial in to them, and coordinators reach these devices through them."""

@@ -1,0 +1,315 @@
+"""Lets devices in: a WebSocket for each, on which only what the contract allows is read, and the drafter's files."""
+
+import asyncio
+import logging
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiohttp import WebSocketError, WSMsgType, web
+
+from actors.gateway.identities import DeviceIdentity, Identities
+from actors.gateway.joined_device import JoinedDevice
+from actors.gateway.joined_devices import JoinedDevices
+from actors.gateway_beats import GRACE_S, DeviceAdmission, DeviceDial
+from actors.gateway_link import MOST_RELAYED_BYTES
+from actors.tcp_counts import Carried, read_connection
+from outrider.contracts.errors import MessageError, OutriderError
+from outrider.events import event
+from outrider.tenants.quotas import Bucket
+from outrider.versions import DIAL_VERSIONS, VERSIONS
+from outrider.wire.calls import call_versions
+from outrider.wire.dialling import (
+    DEVICE_PATH,
+    FILES_PATH,
+    SUBPROTOCOL,
+    Bye,
+    DeviceReady,
+    FromGateway,
+    Hello,
+    NumberedReply,
+    RefusalCode,
+    Refused,
+    Welcome,
+    read_from_device,
+    write_dialled,
+)
+from outrider.wire.replies import DrafterCard, read_reply, reply_bytes
+
+PING_S = 1.0  # the longest silence of a gateway
+_SILENT_S = 4.0  # of a device, until its connection counts as lost
+_HELLO_S = 10.0
+_MOST_MESSAGE_BYTES = MOST_RELAYED_BYTES + 4096
+_MOST_UNREAD_BYTES = 2 * MOST_RELAYED_BYTES + 2**16  # of messages that a device does not read
+_CONTROLS_PER_MINUTE = 600.0  # messages of a device that answer nothing, such as its own pings
+_CLOSED = (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR)
+_PING, _PONG = 0x89, 0x8A
+_BINARY = 0x82
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterFile:
+    path: Path
+    digest: bytes  # SHA-256
+    size_bytes: int
+
+
+class DeviceConnection:
+    """A WebSocket's sending side: frames go to the transport at once, so nothing waits for a slow device."""
+
+    def __init__(self, transport: asyncio.Transport, now_s: float) -> None:
+        self._transport, self._carried = transport, Carried()
+        self._socket = transport.get_extra_info("socket")  # a transport that was lost has none any more
+        self.heard_at_s = self.pinged_at_s = now_s
+
+    def send(self, message: FromGateway) -> None:
+        self.send_frame(_BINARY, write_dialled(message))
+
+    def send_frame(self, kind: int, data: bytes) -> None:
+        if self._transport.is_closing():
+            return
+        self._transport.write(_framed(kind, data))
+        if self._transport.get_write_buffer_size() > _MOST_UNREAD_BYTES:
+            self._transport.abort()
+
+    def close(self, last: FromGateway | None = None) -> None:
+        if last is not None:
+            self.send(last)
+        self.send_frame(0x88, struct.pack(">H", 1000))
+        if not self._transport.is_closing():
+            self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def carried(self) -> Carried:
+        """Return what the kernel counts; of a connection that has ended what it counted last."""
+        if not self._transport.is_closing() and (number := self._socket.fileno()) >= 0:
+            found = read_connection(number)
+            self._carried = self._carried if found is None else found
+        return self._carried
+
+
+def _framed(kind: int, data: bytes) -> bytes:
+    """Return a frame of a WebSocket as a server sends it (RFC 6455, section 5.2)."""
+    if (size := len(data)) < 126:
+        return bytes((kind, size)) + data
+    length = struct.pack(">BH", 126, size) if size < 2**16 else struct.pack(">BQ", 127, size)
+    return bytes((kind,)) + length + data
+
+
+class DeviceServer:
+    """Answers the requests of devices; ``application`` has its routes."""
+
+    def __init__(
+        self,
+        identities: Identities,
+        devices: JoinedDevices,
+        files: Mapping[str, DrafterFile],
+        known: Callable[[asyncio.BaseTransport], None],
+    ) -> None:
+        """``files`` are by group; ``known`` is called once a connection is of somebody who may dial."""
+        self._identities, self._devices, self._files, self._known = identities, devices, files, known
+        self._connections = dict[DeviceConnection, None]()
+        self.is_draining = False
+
+    def application(self) -> web.Application:
+        found = web.Application(client_max_size=1024)
+        found.router.add_get(DEVICE_PATH, self._device)
+        found.router.add_get(f"{FILES_PATH}{{digest:[0-9a-f]{{64}}}}", self._file)
+        return found
+
+    @property
+    def connections(self) -> int:
+        return len(self._connections)
+
+    def abort_all(self) -> None:
+        for connection in tuple(self._connections):
+            connection.abort()
+
+    def ping(self, now_s: float) -> None:
+        """Ping whoever was silent, and cut off whoever stayed so. Called about once a ``PING_S``."""
+        for connection in tuple(self._connections):
+            silent_s = now_s - connection.heard_at_s
+            if silent_s > _SILENT_S:
+                connection.abort()
+            elif silent_s > PING_S / 2:
+                connection.send_frame(_PING, b"")
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        identity = self._identity(request)
+        if identity is None or self._identities.is_revoked(identity):
+            raise web.HTTPUnauthorized
+        digest = bytes.fromhex(request.match_info["digest"])
+        found = next((file for file in self._files.values() if file.digest == digest), None)
+        if found is None:
+            raise web.HTTPNotFound
+        self._mark_known(request)
+        return web.FileResponse(found.path, headers={"Content-Type": "application/octet-stream"})
+
+    async def _device(self, request: web.Request) -> web.StreamResponse:
+        stream = web.WebSocketResponse(
+            protocols=(SUBPROTOCOL,), compress=False, autoping=False, max_msg_size=_MOST_MESSAGE_BYTES
+        )
+        await stream.prepare(request)
+        transport: Any = request.transport
+        if transport is None:
+            return stream
+        connection = DeviceConnection(transport, _now_s())
+        self._connections[connection] = None
+        try:
+            await self._served(stream, connection, request)
+        finally:
+            del self._connections[connection]
+            connection.close()
+        return stream
+
+    async def _served(self, stream: web.WebSocketResponse, connection: DeviceConnection, request: web.Request) -> None:
+        """Let a device in, and read what it sends until it leaves."""
+        try:
+            identity = self._identity(request)
+            async with asyncio.timeout(_HELLO_S):
+                joined = await self._let_in(stream, connection, identity, request)
+        except (MessageError, TimeoutError) as error:
+            self._refuse(connection, Refused(RefusalCode.VERSION, f"needs a hello: {error}"))
+            return
+        if joined is None:
+            return
+        breach = None
+        try:
+            await self._read(stream, connection, joined)
+        except MessageError as error:
+            breach = str(error)[:200]
+            connection.close(Refused(RefusalCode.UNFIT, breach, 5))
+        finally:
+            self._devices.lost(joined, connection, breach)
+
+    async def _let_in(
+        self,
+        stream: web.WebSocketResponse,
+        connection: DeviceConnection,
+        identity: DeviceIdentity | None,
+        request: web.Request,
+    ) -> JoinedDevice | None:
+        hello = read_from_device(await _next_binary(stream))
+        if not isinstance(hello, Hello):
+            raise MessageError(f"found {type(hello).__name__}")
+        if (refused := self._refusal(identity, hello)) is not None or identity is None:
+            self._refuse(connection, refused or Refused(RefusalCode.UNKNOWN_IDENTITY, ""))
+            return None
+        self._mark_known(request)
+        name = identity.name if hello.name in ("", identity.name) else f"{identity.name}/{hello.name}"
+        dial = DeviceDial(name, identity.name, hello.process, hello.dial)
+        admission = await self._devices.admit(dial, identity)
+        file = self._files.get(admission.drafter.group) if isinstance(admission, DeviceAdmission) else None
+        if isinstance(admission, Refused):
+            self._refuse(connection, admission)
+            return None
+        if file is None:
+            self._refuse(connection, Refused(RefusalCode.BUSY, "the gateway prepares its drafter's file", 5))
+            return None
+        joined = self._devices.join(admission, dial, identity, connection)
+        if joined is not None:
+            connection.send(_welcome(hello, admission, file))
+        return joined
+
+    def _refusal(self, identity: DeviceIdentity | None, hello: Hello) -> Refused | None:
+        if identity is None:
+            return Refused(RefusalCode.UNKNOWN_IDENTITY, "needs a certificate or a device key that this gateway knows")
+        if self._identities.is_revoked(identity):
+            return Refused(RefusalCode.REVOKED, f"{identity.name} is revoked")
+        fault = call_versions(VERSIONS).fault(hello.versions)
+        if DIAL_VERSIONS.common(hello.dial_versions) is None:
+            fault = f"dial version {DIAL_VERSIONS}, found {hello.dial_versions}"
+        if fault is not None:
+            return Refused(RefusalCode.VERSION, f"needs {fault}; install the same version of outrider-edge")
+        if "onnx" not in hello.engines:
+            return Refused(RefusalCode.UNFIT, "needs the engine onnx")
+        if self.is_draining:
+            return Refused(RefusalCode.BUSY, "this gateway is draining; dial another one", 1)
+        return None
+
+    async def _read(self, stream: web.WebSocketResponse, connection: DeviceConnection, joined: JoinedDevice) -> None:
+        """Read until the device leaves; a ``MessageError``: it broke the contract."""
+        controls = Bucket(_CONTROLS_PER_MINUTE, _CONTROLS_PER_MINUTE / 10, _now_s())
+        while True:
+            message = await stream.receive()
+            connection.heard_at_s = now_s = _now_s()
+            if message.type is WSMsgType.BINARY:
+                found = read_from_device(message.data)
+                if isinstance(found, NumberedReply) and joined.is_ready:
+                    joined.calls.replied(found)
+                    continue
+                if isinstance(found, DeviceReady) and not joined.is_ready and joined.connection is connection:
+                    _check_card(found.card)
+                    self._devices.ready(joined)
+                    continue
+                if isinstance(found, Bye):
+                    self._devices.goodbye(joined, connection)
+                    return
+                raise MessageError(f"sent a {type(found).__name__} that is not expected")
+            if message.type is WSMsgType.ERROR and isinstance(message.data, WebSocketError):
+                raise MessageError(f"sent what is no message: {message.data!r:.100}")
+            if message.type in _CLOSED:
+                return
+            if message.type is WSMsgType.TEXT:
+                raise MessageError("sent text")
+            _count_control(controls, now_s)
+            if message.type is WSMsgType.PING:
+                connection.send_frame(_PONG, bytes(message.data))
+
+    def _refuse(self, connection: DeviceConnection, refused: Refused) -> None:
+        self._devices.refused[refused.code] += 1
+        event(log, "device_refused", code=refused.code, reason=refused.reason)
+        connection.close(refused)
+
+    def _identity(self, request: web.Request) -> DeviceIdentity | None:
+        transport = request.transport
+        if transport is None:
+            return None
+        tls: Any = transport.get_extra_info("ssl_object")
+        peer = transport.get_extra_info("peername") or ("",)
+        certificate = tls.getpeercert(binary_form=True) if tls is not None and tls.getpeercert() else None
+        try:
+            return self._identities.of(str(peer[0]), request.headers, certificate)
+        except OutriderError:
+            return None
+
+    def _mark_known(self, request: web.Request) -> None:
+        if request.transport is not None:
+            self._known(request.transport)
+
+
+async def _next_binary(stream: web.WebSocketResponse) -> bytes:
+    message = await stream.receive()
+    if message.type is not WSMsgType.BINARY:
+        raise MessageError(f"found {message.type.name}")
+    return bytes(message.data)
+
+
+def _count_control(controls: Bucket, now_s: float) -> None:
+    controls.refill(_CONTROLS_PER_MINUTE, now_s)
+    if controls.wait_s(1.0) > 0:
+        raise MessageError(f"sent more than {_CONTROLS_PER_MINUTE:g} messages a minute that answer nothing")
+    controls.level -= 1.0
+
+
+def _check_card(card: bytes) -> None:
+    if not isinstance(read_reply(card, reply_bytes("card")), DrafterCard):
+        raise MessageError("sent no card")
+
+
+def _welcome(hello: Hello, admission: DeviceAdmission, file: DrafterFile) -> Welcome:
+    version = DIAL_VERSIONS.common(hello.dial_versions)
+    assert version is not None, "it was checked"
+    name = f"{admission.drafter.group}/{admission.drafter.index}"
+    files = file.digest, file.size_bytes
+    return Welcome(version, name, admission.incarnation, *files, PING_S, GRACE_S, admission.others)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,176 @@
+"""A gateway: lets devices in, relays coordinators' calls to them, and tells the fleet who is here."""
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Protocol
+
+from actors.gateway.addresses import dialled_address
+from actors.gateway.device_server import PING_S, DeviceServer, DrafterFile
+from actors.gateway.identities import RELOAD_S, Identities
+from actors.gateway.joined_devices import AdmittingFleet, JoinedDevices
+from actors.gateway.listener import DeviceListener
+from actors.gateway.relay import CoordinatorRelay
+from actors.gateway_beats import GatewayBeat, GatewayNews
+from actors.gateway_link import GatewayPlace, RelayOutcome
+from outrider.config.gateway import GatewayConfig
+from outrider.contracts.errors import FleetUnavailableError
+from outrider.events import event
+from outrider.wire.dialling import Refused
+
+BEAT_S = 1.0
+_SOON_S = 0.02  # until the fleet is told what cannot wait for the next beat
+_DRAIN_S = 15.0  # that devices have to move elsewhere
+
+_PREPARE_AGAIN_S = 30.0
+
+Files = Callable[[], Awaitable[Mapping[str, DrafterFile]]]
+log = logging.getLogger(__name__)
+
+
+class FleetLink(AdmittingFleet, Protocol):
+    async def beat(self, beat: GatewayBeat) -> GatewayNews:
+        """Tell the fleet who is here; a ``FleetUnavailableError`` if there is no answer in time."""
+        ...
+
+
+class Gateway:
+    """All methods run on one event loop."""
+
+    def __init__(self, name: str, config: GatewayConfig, fleet: FleetLink, host: str) -> None:
+        """Read files; listen nowhere yet. ``host`` is where coordinators reach this process.
+
+        Raises:
+            ConfigError: a file that the configuration names cannot be used.
+        """
+        self._name, self._config, self._fleet, self._host = name, config, fleet, host
+        self._session, self._secret = random.getrandbits(48), os.urandom(32)
+        self._soon, self._everything = asyncio.Event(), True
+        self._identities, self._listener = Identities(config), DeviceListener(config)
+        self.devices = JoinedDevices(fleet, self._soon.set, self._now_s)
+        self.files: dict[str, DrafterFile] = {}
+        self._server = DeviceServer(self._identities, self.devices, self.files, self._listener.known)
+        self._relay = CoordinatorRelay(self.devices, self._secret)
+        self._relaying: asyncio.Server | None = None
+        self._working = set[asyncio.Task[None]]()
+        self.place: GatewayPlace | None = None
+
+    @property
+    def port(self) -> int:
+        return self._listener.port  # where devices dial
+
+    async def start(self, files: Files) -> None:
+        """Listen. ``files`` brings the drafters' files by group, which may take long; until then no device comes in."""
+        self._relaying = await asyncio.start_server(self._relay.serve, self._host, 0)
+        host, port = self._relaying.sockets[0].getsockname()[:2]
+        self.place = GatewayPlace(host, port, self._secret)
+        await self._listener.start(self._server.application())
+        event(log, "gateway_listens", gateway=self._name, address=self.address)
+        self._begin(self._prepare(files))
+        for work in (self._beat_for_ever, self._look_for_ever, self._reload_for_ever):
+            self._begin(self._for_ever(work))
+
+    @property
+    def address(self) -> str:
+        """Return host:port that devices are told to dial."""
+        return dialled_address(self._config, self.port)
+
+    async def ask(self, incarnation: int, call: bytes, most_bytes: int) -> tuple[RelayOutcome, bytes]:
+        """Relay a call of the fleet's, and return what became of it."""
+        answered: asyncio.Future[tuple[RelayOutcome, bytes]] = asyncio.get_running_loop().create_future()
+
+        def answer(outcome: RelayOutcome, reply: bytes) -> None:
+            if not answered.done():
+                answered.set_result((outcome, reply))
+
+        self.devices.ask(incarnation, call, most_bytes, answer)
+        return await answered
+
+    async def end(self, incarnation: int, last: Refused | None) -> None:
+        self.devices.end(incarnation, last)
+
+    async def drain(self, others: tuple[str, ...]) -> None:
+        """Let nobody in any more, and have devices dial another gateway, each before it leaves here."""
+        self._server.is_draining = True
+        await self._listener.stop_accepting()
+        if others:
+            self.devices.move(random.choice(others), "this gateway is stopped")  # noqa: S311 (nothing to guess)
+            until_s = self._now_s() + _DRAIN_S
+            while len(self.devices) and self._now_s() < until_s:  # noqa: ASYNC110 (devices leave one by one)
+                await asyncio.sleep(0.1)
+
+    async def stop(self) -> None:
+        for task in tuple(self._working):
+            task.cancel()
+        if self._relaying is not None:
+            self._relaying.close()
+        self._relay.end()
+        self._server.abort_all()
+        await self._listener.stop()
+
+    async def _prepare(self, files: Files) -> None:
+        while not self.files:
+            try:
+                self.files.update(await files())
+            except Exception:
+                log.exception("drafter_file_failed")  # devices are told that it is being prepared, and try again
+                await asyncio.sleep(_PREPARE_AGAIN_S)
+
+    async def _beat_for_ever(self) -> None:
+        await self.beat()
+        try:
+            async with asyncio.timeout(BEAT_S):
+                await self._soon.wait()
+                await asyncio.sleep(_SOON_S)
+        except TimeoutError:
+            pass
+
+    async def beat(self) -> None:
+        """Tell the fleet what has changed, and turn devices away that are not to be here."""
+        assert self.place is not None, "it was started"
+        self._soon.clear()
+        everything = self._everything
+        rows, refused = self.devices.rows(everything=everything), {str(k): n for k, n in self.devices.refused.items()}
+        news = self._name, self._session, self.place, self.address, rows, everything, refused
+        try:
+            answer = await self._fleet.beat(GatewayBeat(*news, self._server.connections))
+        except FleetUnavailableError:
+            self._everything = True
+            return
+        self._everything = answer.tell_all
+        for incarnation, last in answer.ended:
+            self.devices.end(incarnation, last)
+
+    async def _look_for_ever(self) -> None:
+        await asyncio.sleep(PING_S)
+        now_s = self._now_s()
+        self._server.ping(now_s)
+        self._listener.sweep(now_s)
+        self.devices.sweep()
+
+    async def _reload_for_ever(self) -> None:
+        await asyncio.sleep(RELOAD_S)
+        has_new_ca = await self._listener.reload()
+        await self._identities.reload()
+        self.devices.revoke(
+            lambda one: (has_new_ca and one.certificate is not None) or self._identities.is_revoked(one)
+        )
+
+    async def _for_ever(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        while True:
+            try:
+                await work()
+            except Exception:
+                log.exception("gateway_work_failed")
+                await asyncio.sleep(BEAT_S)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
+
+    @staticmethod
+    def _now_s() -> float:
+        return asyncio.get_running_loop().time()
