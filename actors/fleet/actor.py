@@ -11,6 +11,7 @@ from ray.exceptions import RayError
 from actors.abandoned import end_named, end_when_abandoned
 from actors.fleet.drafter_actors import DrafterActors
 from actors.fleet.fleet import Fleet
+from actors.fleet.gateway_actors import GatewayActors
 from actors.fleet.timeouts import FleetTimeouts
 from actors.head_actors import head_actor
 from actors.heartbeats import FLEET_VERSION, FleetNews, Heartbeat
@@ -28,11 +29,13 @@ class FleetActor(Fleet):
 
     def __init__(self, namespace: str, gauges: Gauges) -> None:
         write_events()
-        super().__init__(actors := DrafterActors(namespace), FleetTimeouts(), gauges())
+        gateways = GatewayActors(FLEET_NAME, namespace, self.gateway_addresses)
+        super().__init__(actors := DrafterActors(namespace), FleetTimeouts(), gauges(), gateways)
         self._beaten_at_s = time.monotonic()
 
         def end() -> None:
             actors.end_all()
+            gateways.end_all()
             end_named(FLEET_NAME, namespace)
 
         end_when_abandoned(lambda: self._beaten_at_s, end)

@@ -1,9 +1,10 @@
 """Starts the configured drafters, health-checks suspects, replaces broken ones, and stops those not configured.
 
-Drafters are detached named actors: running ones are found again by name, and a drafter whose resources (``jetson``) are
-not in the cluster yet becomes ready when they join. One that fails the handshake, or whose answers are invalid, is
-refused: it is stopped, and started again after a pause. A running drafter that is not configured is stopped,
-whichever fleet started it.
+This is the policy; what can be done with a drafter is its hand's (``drafter_hands``). Drafters are detached named
+actors: running ones are found again by name, and a drafter whose resources (``jetson``) are not in the cluster yet
+becomes ready when they join. Devices that dial in are looked after from then on. One that fails the handshake, or whose
+answers are invalid, is refused: it is stopped, and started again after a pause. A running drafter that is not
+configured is stopped, whichever fleet started it.
 
 Each drafter has one task at most that works on it (``_watchers``). Reports about a drafter whose task still runs are
 dropped: the task ends by proving it healthy anyway.
@@ -12,14 +13,18 @@ dropped: the task ends by proving it healthy anyway.
 import asyncio
 import logging
 import random
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ray.actor import ActorHandle
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
-from actors.fleet.drafter_actors import DrafterActors, card_in_time
+from actors.fleet.dialled_device import GatewayCalls
+from actors.fleet.dialled_devices import DialledDevices
+from actors.fleet.drafter_actors import DrafterActors
+from actors.fleet.drafter_hands import ActorHand, DeviceHand, DrafterHand
+from actors.fleet.drafter_stopper import DrafterStopper
 from actors.fleet.drafter_strikes import DrafterStrikes
 from actors.fleet.handshake import handshake_fault
 from actors.fleet.held_generations import HeldGenerations
@@ -48,12 +53,19 @@ class _RunAs(NamedTuple):
 class DrafterCare:
     """Keeps drafters running and enters their states in the lease table. All methods run on the fleet's event loop."""
 
-    def __init__(self, actors: DrafterActors, timeouts: FleetTimeouts, table: LeaseTable) -> None:
-        """Start without configured drafters; ``want`` sets them."""
+    def __init__(
+        self,
+        actors: DrafterActors,
+        timeouts: FleetTimeouts,
+        table: LeaseTable,
+        gateway: Callable[[str], GatewayCalls],
+    ) -> None:
+        """Start without configured drafters; ``want`` sets them. ``gateway`` returns a gateway by its name."""
         self._actors, self._timeouts, self._table = actors, timeouts, table
         self.settings = FleetSettings((), "", "")
-        self._stopping: set[asyncio.Task[None]] = set()  # asyncio keeps only weak references to tasks
-        self._polling: asyncio.Task[None] | None = None  # stops drafters that are not configured
+        self.dialled = DialledDevices(gateway, self._join, self.lost, self._dismiss, self._held_wrongly)
+        self._actor_hand, self._device_hand = ActorHand(actors, timeouts), DeviceHand(self.dialled, timeouts)
+        self._stopper = DrafterStopper(actors, lambda drafter: drafter in self._groups)
         self._groups: dict[DrafterId, _RunAs] = {}  # configured drafters
         self._handles: dict[DrafterId, ActorHandle[Any]] = {}  # of those that were ready
         self._model_hashes: dict[str, str] = {}  # by group: model of the last drafter that became ready
@@ -69,7 +81,7 @@ class DrafterCare:
         """Return a configured drafter's handle, whether or not this fleet has seen it ready; None if it was removed."""
         if drafter not in self._handles:  # a lease from before this fleet was restarted
             handle = await self._find(drafter)
-            if drafter not in self._groups:  # removed by ``want`` during the await
+            if handle is None or drafter not in self._groups:  # removed by ``want`` during the await
                 return None
             self._handles.setdefault(drafter, handle)
         return self._handles[drafter]
@@ -77,29 +89,44 @@ class DrafterCare:
     def want(self, settings: FleetSettings) -> None:
         """Start drafters that the settings name, stop those no longer named, restart those configured differently."""
         self.settings = settings
+        self.dialled.want([group for group in settings.groups if group.dials_in])
         wanted = {
-            DrafterId(group.name, i): _RunAs(replace(group, count=0), settings.target, settings.models.get(group.name))
-            for group in settings.groups
-            for i in range(group.count)
+            DrafterId(group.name, i): self._run_as(group) for group in settings.groups for i in range(group.actors)
         }
+        by_name = {group.name: group for group in settings.groups}
+        wanted |= {one.drafter: self._run_as(by_name[one.drafter.group]) for one in self.dialled.all}
         changed: set[DrafterId] = set()
         for drafter, run_as in list(self._groups.items()):
             if wanted.get(drafter) != run_as:
-                self._watchers.pop(drafter).cancel()
-                self._table.remove(drafter)
-                del self._groups[drafter]
-                self.held.segments.forget(drafter)
-                self._handles.pop(drafter, None)
+                self._dismiss(drafter)
                 self._model_hashes.pop(drafter.group, None)
                 if drafter in wanted:
                     changed.add(drafter)
                 else:
-                    self._stop(drafter)
+                    self._stopper.stop(drafter)
         for drafter, run_as in wanted.items():
             if drafter not in self._groups:
-                self._groups[drafter] = run_as
-                self._table.add(drafter, run_as.group.max_generations)
-                self._watch(drafter, self._bring_up(drafter, anew=drafter in changed))
+                self._enter(drafter, run_as, anew=drafter in changed and not run_as.group.dials_in)
+
+    def _run_as(self, group: DrafterGroupConfig) -> _RunAs:
+        return _RunAs(replace(group, count=0), self.settings.target, self.settings.models.get(group.name))
+
+    def _join(self, drafter: DrafterId) -> None:
+        """Look after a device that was let in."""
+        self._enter(drafter, self._run_as(next(one for one in self.settings.groups if one.name == drafter.group)))
+
+    def _enter(self, drafter: DrafterId, run_as: _RunAs, *, anew: bool = False) -> None:
+        self._groups[drafter] = run_as
+        self._table.add(drafter, run_as.group.max_generations)
+        self._watch(drafter, self._bring_up(drafter, anew=anew))
+
+    def _dismiss(self, drafter: DrafterId) -> None:
+        """Look after a drafter no more; its leases end."""
+        self._watchers.pop(drafter).cancel()
+        self._table.remove(drafter)
+        del self._groups[drafter]
+        self.held.forget(drafter)
+        self._handles.pop(drafter, None)
 
     def lost(self, drafter: DrafterId) -> None:
         """Probe a drafter that did not answer, and lease it no more until it has drafted a token."""
@@ -135,22 +162,9 @@ class DrafterCare:
 
         A head that is away may hold up the first for long: a task that still runs is not started twice.
         """
-        if self._polling is None or self._polling.done():
-            self._polling = asyncio.create_task(self._stop_strangers())
+        self._stopper.look()
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self.held.ask_all())
-
-    def _stop(self, drafter: DrafterId) -> None:
-        """Stop a drafter in the background; if that fails, the next ``look`` finds the drafter again."""
-        stopping = asyncio.create_task(self._stopped(drafter))
-        self._stopping.add(stopping)
-        stopping.add_done_callback(self._stopping.discard)
-
-    async def _stopped(self, drafter: DrafterId) -> None:
-        try:
-            await self._actors.stop(drafter)
-        except Exception:
-            log.exception("stopping_failed")
 
     def _watch(self, drafter: DrafterId, work: Coroutine[Any, Any, None]) -> None:
         self._watchers[drafter] = asyncio.create_task(self._watched(drafter, work))
@@ -182,7 +196,7 @@ class DrafterCare:
         while True:
             handle = await self._find(drafter)
             try:
-                card = await card_in_time(handle, self._actors, self._timeouts)
+                card = await self._hand(drafter).card(handle)
             except ActorUnavailableError:
                 await asyncio.sleep(self._timeouts.restart_poll_s)
             except TimeoutError as error:
@@ -216,7 +230,7 @@ class DrafterCare:
             await asyncio.sleep(self._pause_s(drafter, self._timeouts.restart_poll_s))
         except TimeoutError:
             self._end_leases(drafter, "hung")
-            await self._actors.restart(handle)
+            await self._hand(drafter).restart(drafter, handle)
             await asyncio.sleep(self._pause_s(drafter, self._timeouts.restart_poll_s))
         except (RayError, OutriderError) as error:
             reason = last_line(error) if isinstance(error, RayError) else str(error)
@@ -246,12 +260,12 @@ class DrafterCare:
         """Probe a suspect, then bring it up. Ray restarts one that died; one that hangs or fails is killed first."""
         handle = await self._find(drafter)
         try:
-            await within(self._timeouts.probe_deadline_s, handle.card.remote())
+            await self._hand(drafter).probe(handle)
         except RayActorError:
             self._end_leases(drafter, "died")
         except (TimeoutError, RayError, OutriderError):
             self._end_leases(drafter, "hung")
-            await self._actors.restart(handle)
+            await self._hand(drafter).restart(drafter, handle)
             await asyncio.sleep(self._pause_s(drafter, self._timeouts.restart_poll_s))
         await self._bring_up(drafter)
 
@@ -262,8 +276,9 @@ class DrafterCare:
     async def _refuse(self, drafter: DrafterId, reason: str) -> None:
         """Take a drafter out, stop it for good and pause; the caller then starts a new one from the configuration."""
         self._take_out(drafter, reason)
-        await self._actors.stop(drafter)
-        await asyncio.sleep(self._pause_s(drafter, self._timeouts.retry_s))
+        pause_s = self._pause_s(drafter, self._timeouts.retry_s)
+        await self._hand(drafter).refuse(drafter, reason, pause_s)
+        await asyncio.sleep(pause_s)
 
     def _take_out(self, drafter: DrafterId, reason: str) -> None:
         reason = reason[:_MOST_REASON_CHARS]  # part of it comes from the device, which is not trusted
@@ -274,16 +289,9 @@ class DrafterCare:
         orphans = self._table.mark_lost(drafter)
         event(log, "drafter_lost", logging.WARNING, drafter=drafter.actor_name, cause=cause, leases=len(orphans))
 
-    async def _stop_strangers(self) -> None:
-        """Stop drafters that are not configured: an earlier fleet's, or those whose stop failed. Waits for the head."""
-        try:
-            for drafter in await self._actors.running():
-                if drafter not in self._groups:
-                    event(log, "drafter_not_wanted", logging.WARNING, drafter=drafter.actor_name)
-                    self._stop(drafter)
-        except Exception:
-            log.exception("looking_failed")
-
     async def _find(self, drafter: DrafterId) -> Any:
         run_as = self._groups[drafter]
-        return await self._actors.find(drafter, run_as.group, run_as.target)
+        return await self._hand(drafter).find(drafter, run_as.group, run_as.target)
+
+    def _hand(self, drafter: DrafterId) -> DrafterHand:
+        return self._device_hand if self._groups[drafter].group.dials_in else self._actor_hand

@@ -8,41 +8,80 @@ stops all drafters and ends (``actors.fleet.actor``).
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Protocol
 
 from actors.fleet.coordinators import Coordinators, Held
+from actors.fleet.dialled_device import GatewayCalls
 from actors.fleet.drafter_actors import DrafterActors
 from actors.fleet.drafter_care import DrafterCare
 from actors.fleet.lease_table import LeaseTable
 from actors.fleet.settings_order import SettingsOrder
 from actors.fleet.timeouts import FleetTimeouts
+from actors.gateway_beats import DeviceAdmission, DeviceDial, GatewayBeat, GatewayNews, GatewaySettings
 from actors.heartbeats import FleetNews, Heartbeat, PackedStatus
 from actors.messages import DrafterId, FleetStatus, FleetSums
 from actors.waiting import loop_now_s
+from outrider.config.gateway import GatewayConfig
 from outrider.contracts.requests import GenerationId
 from outrider.events import event
+from outrider.wire.dialling import Refused
 
 _SPARED = 16  # even when all are leased, one slot in so many may be kept spare, to be used again without a call
 
 log = logging.getLogger(__name__)
 
 
+class GatewayRunner(Protocol):
+    """Keeps the configured gateways running; ``actors.fleet.gateway_actors`` does so as Ray actors."""
+
+    def calls(self, name: str, /) -> GatewayCalls: ...
+
+    def want(self, settings: GatewaySettings, /) -> None: ...
+
+    def look(self) -> None: ...
+
+    @property
+    def faults(self) -> Mapping[str, str]:
+        """Why gateways cannot run, by name."""
+        ...
+
+
+class _NoGateways:
+    faults: Mapping[str, str] = MappingProxyType({})
+
+    def calls(self, name: str) -> GatewayCalls:
+        raise KeyError(name)
+
+    def want(self, _: GatewaySettings) -> None: ...
+
+    def look(self) -> None: ...
+
+
+NO_GATEWAYS = _NoGateways()
+
+
 class Fleet:
     """The fleet actor's logic. All methods run on its event loop; ``actors`` makes the Ray calls that run drafters."""
 
     def __init__(
-        self, actors: DrafterActors, timeouts: FleetTimeouts, note: Callable[[FleetSums], None] = lambda _: None
+        self,
+        actors: DrafterActors,
+        timeouts: FleetTimeouts,
+        note: Callable[[FleetSums], None] = lambda _: None,
+        gateways: GatewayRunner = NO_GATEWAYS,
     ) -> None:
         """Start without drafters: a coordinator's first heartbeat carries the settings that say which are to run.
 
         ``note`` is called with the sums by group, about once per second while heartbeats arrive.
         """
+        self._gateways = gateways
         self._note, self._noted_at_s = note, float("-inf")
         self._timeouts = timeouts
         self._table = LeaseTable()
-        self._care = DrafterCare(actors, timeouts, self._table)
+        self._care = DrafterCare(actors, timeouts, self._table, gateways.calls)
         self._coordinators = Coordinators(timeouts.owner_ttl_s, random.getrandbits(48))
         self._order = SettingsOrder()
         self._sweeper: asyncio.Task[None] | None = None
@@ -56,14 +95,31 @@ class Fleet:
         newest = self._order.newest
         if newest is not None and newest is not self._care.settings:
             self._care.want(newest)
+            dialled = tuple(group for group in newest.groups if group.dials_in)
+            self._gateways.want(GatewaySettings(newest.gateway or GatewayConfig(), dialled, newest.target))
         word = self._coordinators.hear(heartbeat, now_s)
         self._coordinators.forget_silent(now_s)
         if word is not None:
             self._table.renew(owner, word.held, now_s, word.changed)
+        self._care.dialled.sweep(now_s)
         if now_s - self._noted_at_s >= self._timeouts.noted_s:
             self._noted_at_s = now_s
             self._note(self.sums())
         return self._answer(heartbeat, None if word is None else word.held)
+
+    async def gateway_beat(self, beat: GatewayBeat) -> GatewayNews:
+        return self._care.dialled.hear(beat, loop_now_s())
+
+    async def admit(self, gateway: str, dial: DeviceDial) -> DeviceAdmission | Refused:
+        """Let a device in that has dialled a gateway, or say why not."""
+        return self._care.dialled.admit(gateway, dial, loop_now_s())
+
+    def gateway_addresses(self) -> tuple[str, ...]:
+        return tuple(state.address for state in self._care.dialled.gateways.values())
+
+    async def locate(self, drafter: DrafterId) -> Any:
+        """Return the handle of a drafter as it is now; None: there is none."""
+        return self._care.known_handle(drafter)
 
     def _answer(self, heartbeat: Heartbeat, held: Held | None) -> FleetNews:
         table, timeouts, coordinators = self._table, self._timeouts, len(self._coordinators)
@@ -94,7 +150,9 @@ class Fleet:
     def packed_status(self) -> PackedStatus:
         """Return the status undecoded, so that the caller's process decodes it and not the fleet's."""
         self._coordinators.forget_silent(loop_now_s())
-        return PackedStatus(self._table.rows(self._care.held.numbers), tuple(self._coordinators.reports()))
+        dialled = self._care.dialled
+        rows = self._table.rows(self._care.held.numbers, dialled.status_of)
+        return PackedStatus(rows, tuple(self._coordinators.reports()), dialled.gateways_status(self._gateways.faults))
 
     def sums(self) -> FleetSums:
         return replace(self._table.sums(), sent=dict(self._care.held.segments.groups))
@@ -135,3 +193,4 @@ class Fleet:
             if ended:
                 event(log, "leases_expired", logging.WARNING, leases=len(ended))
             self._care.look()
+            self._gateways.look()

@@ -44,6 +44,11 @@ class HeldGenerations:
         self.segments = FleetSegments()  # TCP segments that devices say they have sent
         self._doubted: dict[DrafterId, frozenset[GenerationId]] = {}  # held without a lease when last asked
 
+    def forget(self, drafter: DrafterId) -> None:
+        """Drop a drafter that is looked after no more."""
+        self.segments.forget(drafter)
+        self.numbers.pop(drafter, None)
+
     async def ask_all(self) -> None:
         """Ask ready drafters what they hold, ``asked_per_s`` at a time; have them drop what twice had no lease.
 

@@ -1,0 +1,192 @@
+"""The fleet looks after devices that have dialled in: checked, leased, kept while away, refused with a pause."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from actors.fleet.fleet import Fleet
+from actors.gateway_beats import DeviceAdmission, DeviceDial, DeviceRow, DeviceStage, GatewayBeat, GatewaySettings
+from actors.gateway_link import GatewayPlace, RelayOutcome
+from actors.messages import DrafterId, DrafterState, FleetSettings, FleetStatus
+from actors.waiting import within
+from edge.host import DrafterHost
+from outrider.config.drafters import DrafterGroupConfig
+from outrider.config.gateway import GatewayConfig
+from outrider.wire.dialling import RefusalCode, Refused
+from outrider.wire.replies import Answer, plain
+from tests.unit.actors.coordinator.transport_suite import CARD, SuiteHost
+from tests.unit.actors.fleet.test_fleet import PACE, MemoryActors, beat
+
+SLOW = replace(PACE, probe_deadline_s=5.0, owner_ttl_s=30.0)
+GROUP = DrafterGroupConfig(name="far", from_="gateway", engine="onnx", max_generations=4)
+SETTINGS = FleetSettings((GROUP,), "target", CARD.token_map_hash, models={"far": CARD.model_hash})
+DIAL = DeviceDial("laptop", "laptop", b"process1", 1)
+FIRST = DrafterId("far", 0)
+
+
+@dataclass
+class MemoryGateway:
+    """A gateway with one device, whose host answers as long as it is connected."""
+
+    host: DrafterHost
+    ended: list[Refused | None] = field(default_factory=list)
+    reply: bytes | None = None  # in place of the host's
+
+    async def ask(self, incarnation: int, call: bytes, most_bytes: int) -> tuple[RelayOutcome, bytes]:
+        del incarnation, most_bytes
+        return RelayOutcome.REPLIED, self.reply if self.reply is not None else await self.host.answer(call)
+
+    def end(self, incarnation: int, last: Refused | None) -> None:
+        del incarnation
+        self.ended.append(last)
+
+
+@dataclass
+class MemoryGateways:
+    gateway: MemoryGateway
+    wanted: GatewaySettings | None = None
+    faults: Mapping[str, str] = field(default_factory=dict)
+
+    def calls(self, _: str) -> MemoryGateway:
+        return self.gateway
+
+    def want(self, settings: GatewaySettings) -> None:
+        self.wanted = settings
+
+    def look(self) -> None: ...
+
+
+class Site:
+    def __init__(self) -> None:
+        self.gateway = MemoryGateway(SuiteHost())
+        self.gateways = MemoryGateways(self.gateway)
+        self.fleet = Fleet(MemoryActors(), SLOW, gateways=self.gateways)
+        self.admission: DeviceAdmission | None = None
+
+    async def tell(self, stage: DeviceStage | None = None, **more: Any) -> None:
+        rows = ()
+        if stage is not None and self.admission is not None:
+            rows = (DeviceRow(DIAL, self.admission.drafter, self.admission.incarnation, stage, **more),)
+        place = GatewayPlace("127.0.0.1", 1, b"secret")
+        await self.fleet.gateway_beat(GatewayBeat("g", 1, place, "g:8443", rows, everything=not rows))
+
+    async def joined(self) -> None:
+        await self.fleet.beat(replace(beat(), settings=replace(SETTINGS, gateway=GatewayConfig(port=8443))))
+        await self.tell()
+        found = await self.fleet.admit("g", DIAL)
+        assert isinstance(found, DeviceAdmission)
+        self.admission = found
+        await self.tell(DeviceStage.READY)
+
+    async def status(self) -> FleetStatus:
+        return await self.fleet.status()
+
+    async def state(self, wanted: DrafterState) -> None:
+        while [one.state for one in (await self.status()).drafters] != [wanted]:  # noqa: ASYNC110 (no event)
+            await asyncio.sleep(0.001)
+
+
+def bounded(run: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(within(30.0, run))
+
+
+def on_site(test: Callable[[Site], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        site = Site()
+        await site.joined()
+        await test(site)
+
+    bounded(run())
+
+
+def test_a_device_is_leased_once_it_has_drafted_a_token() -> None:
+    async def test(site: Site) -> None:
+        await site.state(DrafterState.READY)
+        leased = await site.fleet.lease("g", owner="c")
+        assert leased is not None
+        assert leased[0] == FIRST
+        assert (await site.fleet.locate(FIRST)).incarnation == leased[1].incarnation
+        status = await site.status()
+        (drafter,), (gateway,) = status.drafters, status.gateways
+        assert drafter.dialled is not None
+        assert (drafter.dialled.device, drafter.dialled.gateway) == ("laptop", "g")
+        assert (gateway.name, gateway.address, gateway.devices) == ("g", "g:8443", 1)
+        assert site.gateways.wanted is not None
+        assert site.gateways.wanted.groups == (GROUP,)
+
+    on_site(test)
+
+
+def test_a_device_that_is_away_keeps_its_leases_and_gets_no_more() -> None:
+    async def test(site: Site) -> None:
+        await site.state(DrafterState.READY)
+        assert await site.fleet.lease("g", owner="c") is not None
+        await site.tell(DeviceStage.AWAY)
+        assert [(one.state, one.generations) for one in (await site.status()).drafters] == [(DrafterState.SUSPECT, 1)]
+        assert await site.fleet.lease("h", owner="c") is None
+        await site.tell(DeviceStage.READY)
+        await site.state(DrafterState.READY)
+        assert (await site.status()).drafters[0].generations == 1
+
+    on_site(test)
+
+
+def test_a_device_that_says_goodbye_loses_its_leases() -> None:
+    async def test(site: Site) -> None:
+        await site.state(DrafterState.READY)
+        assert await site.fleet.lease("g", owner="c") is not None
+        await site.tell(DeviceStage.GONE)
+        assert (await site.status()).drafters == ()
+        assert await site.fleet.locate(FIRST) is None
+
+    on_site(test)
+
+
+def test_a_device_of_another_model_is_told_and_shown_why_it_is_refused() -> None:
+    async def test(site: Site) -> None:
+        await site.state(DrafterState.REFUSED)
+        (last,) = site.gateway.ended
+        assert last is not None
+        assert last.code is RefusalCode.UNFIT
+        assert "needs model" in last.reason
+        assert "needs model" in str((await site.status()).drafters[0].reason)
+        assert isinstance(await site.fleet.admit("g", replace(DIAL, dial=2)), Refused)
+
+    async def run() -> None:
+        site = Site()
+        site.gateway.reply = plain(replace(CARD, model_hash="another"))
+        await site.joined()
+        await test(site)
+
+    bounded(run())
+
+
+def test_a_device_that_breaks_the_contract_is_refused() -> None:
+    async def test(site: Site) -> None:
+        await site.state(DrafterState.READY)
+        await site.tell(DeviceStage.AWAY, breach="sent text")
+        await site.state(DrafterState.REFUSED)
+        assert (await site.status()).drafters[0].reason == "sent text"
+
+    on_site(test)
+
+
+def test_a_device_that_answers_its_card_with_something_else_is_refused() -> None:
+    async def run() -> None:
+        site = Site()
+        site.gateway.reply = plain(Answer(b"", 0.0))
+        await site.joined()
+        await site.state(DrafterState.REFUSED)
+
+    bounded(run())
+
+
+def test_a_device_is_asked_what_it_holds_and_drops_what_nobody_leased() -> None:
+    async def test(site: Site) -> None:
+        await site.state(DrafterState.READY)
+        device = await site.fleet.locate(FIRST)
+        reply = await device.held.at_most(4096).remote()
+        assert reply.generations == ()
+
+    on_site(test)
