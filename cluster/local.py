@@ -29,6 +29,7 @@ from cluster.application import (
 )
 from cluster.capacity_check import drafter_claims, misfit, service_claims
 from cluster.monitoring.files import DISCOVERY_FILE
+from cluster.own_gateway import with_gateway
 from cluster.private_ray import (
     check_address,
     check_authentication,
@@ -95,7 +96,7 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None, *, rou
     Its drafters are processes of this machine, so they are trusted unless the configuration says otherwise. ``show`` is
     called with a line for each step; ``router`` is as in ``build_app``.
     """
-    config = config.on_own_host()
+    config, for_devices = with_gateway(config.on_own_host())
     check_authentication(os.environ)
     VERIFIERS[config.verifiers.engine].check_installed()
     _check_port(config)
@@ -115,6 +116,8 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None, *, rou
         show(f"Drafters: {await_drafters(config, config.drafter_count)} ready")
         if line := verifier_line(config):
             show(line)
+        if for_devices is not None:
+            show(f"Gateway: on each device run\n  {for_devices}")
         yield f"http://{config.http.host}:{config.http.port}"
     finally:
         ray.shutdown()

@@ -67,7 +67,9 @@ class Coordinator:
         drafting = settings.generations.drafting
         heads = {model: head.info for model, head in drafting.heads.items()}
         tokens_hash = token_map(tokenizer).sha256()
-        wanted = FleetSettings(drafting.drafters, settings.target, tokens_hash, heads, settings.draft_models)
+        wanted = FleetSettings(
+            drafting.drafters, settings.target, tokens_hash, heads, settings.draft_models, settings.gateway
+        )
         self._fleet = RayFleet(self._id, wanted, settings.namespace)
         self._peers = Peers(self._id, clock)
         self._faults = FaultCounter()

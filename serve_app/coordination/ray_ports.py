@@ -13,7 +13,9 @@ from ray.actor import ActorHandle
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from actors.coordinator.transport import RayDrafterTransport
+from actors.coordinator.gateway_transport import GatewayDrafterTransport, GatewayLinks
+from actors.coordinator.transport import DrafterTransport, RayDrafterTransport
+from actors.gateway_link import DialledHandle
 from actors.head_actors import CALLS_KEPT
 from actors.heartbeats import FleetNews
 from actors.messages import CoordinatorReport, DrafterId, FleetSettings, ModelCard, StepReply, VerifyCall
@@ -229,7 +231,7 @@ class RayFleet:
         self._owner = owner
         self._settings = settings
         self._fleet = Named(partial(application_fleet, namespace), _FLEET_DEADLINE_S)
-        self._places = DrafterSlots(owner)
+        self._places, self._gateways = DrafterSlots(owner), GatewayLinks()
         self.wire = WireMeter(address_of, connections)
 
     @property
@@ -266,8 +268,24 @@ class RayFleet:
         if place is None:
             return None
         drafter, handle = place
+        return DrafterPort(drafter, self._transport(drafter, handle))
+
+    def _transport(self, drafter: DrafterId, handle: Any) -> DrafterTransport:
+        if isinstance(handle, DialledHandle):  # its gateway counts what crosses the wire
+            locate = partial(self._locate, drafter)
+            return GatewayDrafterTransport(drafter.actor_name, handle, self._gateways, locate)
         self.wire.note_lease(drafter, handle)
-        return DrafterPort(drafter, RayDrafterTransport(drafter.actor_name, handle))
+        return RayDrafterTransport(drafter.actor_name, handle)
+
+    async def _locate(self, drafter: DrafterId, handle: DialledHandle) -> DialledHandle | None:
+        """Ask the fleet where a device is now; while it does not answer it is where it was."""
+        if (fleet := self._fleet.known) is None:
+            return handle
+        try:
+            found: DialledHandle | None = await within(_FLEET_DEADLINE_S, fleet.locate.remote(drafter))
+        except (TimeoutError, RayError):
+            return handle
+        return found
 
     def release(self, generation: GenerationId) -> None:
         """End a lease without waiting; where the call is left out or fails, the next heartbeat ends the lease."""
