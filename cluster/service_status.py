@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter, ValidationError
 
-from actors.messages import CoordinatorReport, DrafterStatus
+from actors.messages import CoordinatorReport, DrafterStatus, GatewayStatus
 from outrider.contracts.errors import OutriderError
 
 
@@ -17,6 +17,7 @@ class ServiceStatus:
     model: str
     coordinators: tuple[CoordinatorReport, ...]
     drafters: tuple[DrafterStatus, ...]
+    gateways: tuple[GatewayStatus, ...] = ()
 
 
 _ADAPTER = TypeAdapter(ServiceStatus)

@@ -29,6 +29,7 @@ def view(before: ServiceStatus, now: ServiceStatus, elapsed_s: float, url: str) 
         header,
         "",
         _drafters(now),
+        *_gateways(now),
         "",
         _coordinators(now, recent),
         "",
@@ -55,6 +56,23 @@ def _drafters(now: ServiceStatus) -> Table:
     if not now.drafters:
         table.add_row("none")
     return table
+
+
+def _gateways(now: ServiceStatus) -> list[RenderableType]:
+    """Gateways and the devices that have dialled in; nothing where there are none."""
+    if not now.gateways:
+        return []
+    gateways = _table("Gateway", "Address", "Devices", "Refused", "Fault")
+    for gateway in now.gateways:
+        refused = ", ".join(f"{count} {reason}" for reason, count in sorted(gateway.refused.items()) if count)
+        texts = (gateway.name, gateway.address, str(gateway.devices), refused, gateway.fault or "")
+        gateways.add_row(*map(Text, texts))
+    devices = _table("Device", "Drafter", "Gateway", "kbit down", "kbit up")
+    for drafter in now.drafters:
+        if (dialled := drafter.dialled) is not None:
+            bits = (f"{count / 1e3:.0f}" for count in (dialled.down_bits, dialled.up_bits))
+            devices.add_row(Text(dialled.device), Text(drafter.name), Text(dialled.gateway), *bits)
+    return ["", gateways, *(["", devices] if devices.row_count else [])]
 
 
 def _coordinators(now: ServiceStatus, recent: CoordinatorActivity) -> Table:

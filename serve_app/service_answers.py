@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic accepts ``typing``'s only from Python 3.12 on
 
-from actors.messages import CoordinatorReport, DrafterStatus
+from actors.messages import CoordinatorReport, DrafterStatus, GatewayStatus
 from outrider.contracts.verifying import KvUsage
 from serve_app.answers import FieldsOf
 
@@ -94,3 +94,4 @@ class Status(TypedDict):
     model: str
     drafters: Sequence[Annotated[dict[str, Any], FieldsOf(DrafterStatus)]]
     coordinators: Sequence[Annotated[dict[str, Any], FieldsOf(CoordinatorReport)]]
+    gateways: Sequence[Annotated[dict[str, Any], FieldsOf(GatewayStatus)]]

@@ -171,6 +171,7 @@ class CoordinatorService:
             "model": self.settings.model.public_name,
             "drafters": fleet["drafters"],
             "coordinators": fleet["coordinators"],
+            "gateways": fleet["gateways"],
         }
 
     async def _fleet_status(self) -> FleetStatus:

@@ -62,8 +62,10 @@ async def _or_error(path: str, make: Callable[[], Coroutine[Any, Any, _CachedPag
 
 
 def _without_reasons(status: Status) -> Status:
-    """Leave out why drafters are refused: a reason may name files and addresses of its device."""
-    drafters = [
-        {**drafter, "reason": _TOLD_WITH_A_KEY if drafter["reason"] else None} for drafter in status["drafters"]
-    ]
-    return {**status, "drafters": drafters}
+    """Leave out whose devices dial in, and why what does not run: reasons may name files and addresses."""
+    drafters = [{**_without(drafter, "reason"), "dialled": None} for drafter in status["drafters"]]
+    return {**status, "drafters": drafters, "gateways": [_without(each, "fault") for each in status["gateways"]]}
+
+
+def _without(row: Mapping[str, Any], field: str) -> dict[str, Any]:
+    return {**row, field: _TOLD_WITH_A_KEY if row[field] else None}

@@ -117,6 +117,23 @@ def test_bars_are_as_long_as_their_phases(capsys: pytest.CaptureFixture[str]) ->
     assert list(bars.items()) == [("draft", 15), ("link", 4), ("queue", 1), ("verify", 30), ("orchestration", 2)]
 
 
+def test_gateways_and_devices_that_dialled_in_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    dialled = {"device": "laptop", "gateway": "gateway-0", "down_bits": 8000, "up_bits": 12000}
+    gateways = [
+        {"name": "gateway-0", "address": "a:8443", "devices": 1, "connections": 2, "refused": {"revoked": 3}},
+        {"name": "gateway-1", "address": "", "fault": "port is taken"},
+    ]
+    body = json.dumps(
+        {"model": "m", "coordinators": [], "drafters": [DRAFTERS[0] | {"dialled": dialled}], "gateways": gateways}
+    )
+    with serving(lambda *_: Answer(body)) as service:
+        assert main(["top", "--once", "--interval-s", "0.01", "--url", service.url]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["gateway-0", "a:8443", "1", "3", "revoked"] in rows
+    assert ["gateway-1", "0", "port", "is", "taken"] in rows
+    assert ["laptop", "drafter-e-0", "gateway-0", "8", "12"] in rows
+
+
 def test_an_empty_service_has_a_picture(capsys: pytest.CaptureFixture[str]) -> None:
     body = json.dumps({"model": "m", "coordinators": [], "drafters": []})
     with serving(lambda *_: Answer(body)) as service:

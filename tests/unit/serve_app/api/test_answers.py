@@ -10,7 +10,15 @@ import httpx
 import jsonschema
 import pytest
 
-from actors.messages import CoordinatorReport, DrafterState, DrafterStatus, LinkReport, SloRounds
+from actors.messages import (
+    CoordinatorReport,
+    DialledStatus,
+    DrafterState,
+    DrafterStatus,
+    GatewayStatus,
+    LinkReport,
+    SloRounds,
+)
 from outrider.admission.decisions import AdmissionReport, ClassAdmission
 from outrider.config.access import HttpConfig
 from outrider.contracts.errors import BusyError, GenerationFailedError, NonFiniteError
@@ -100,7 +108,10 @@ ERRORS: Mapping[str, tuple[dict[str, Any], int]] = {  # of a body with these fie
 THOUGHTS = f"◁think▷The quick fox.◁/think▷{TEXT}"
 # Of completions: what only chats have. Of /ready: what is told where no coordinator answered.
 UNMET = {"completion": {"CompletionDetails.reasoning_tokens"}, "/ready": {"Ready.reason"}}
-DRAFTER = DrafterStatus("drafter-lab-0", "lab", DrafterState.REFUSED, "no file", 1, 4, 2)
+DRAFTER = DrafterStatus(
+    "drafter-lab-0", "lab", DrafterState.REFUSED, "no file", 1, 4, 2, DialledStatus("laptop", "gateway-0", 8000, 800)
+)
+GATEWAY = GatewayStatus("gateway-0", "gateway:8443", 1, 2, {"revoked": 3}, "no certificate")
 KV = KvUsage(16, 100, 10, 5, 2, 0)
 COORDINATOR = CoordinatorReport(
     "coordinator-0",
@@ -143,7 +154,12 @@ class ToldService(TextService):
 
     async def status(self) -> Status:
         """A coordinator and a drafter, about which there is much to say."""
-        return {"model": "m", "drafters": [asdict(DRAFTER)], "coordinators": [asdict(COORDINATOR)]}
+        return {
+            "model": "m",
+            "drafters": [asdict(DRAFTER)],
+            "coordinators": [asdict(COORDINATOR)],
+            "gateways": [asdict(GATEWAY)],
+        }
 
 
 def answered(what: str, asked: str, how: str) -> httpx.Response:

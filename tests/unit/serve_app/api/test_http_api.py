@@ -63,7 +63,12 @@ def test_apis_that_are_not_there_have_something_in_their_place(path: str, advice
 def test_status_and_metrics_are_the_services() -> None:
     service = TextService()
     post(service, "/v1/completions", COMPLETION)
-    assert ask(service, "GET", "/status").json() == {"model": MODEL, "drafters": [], "coordinators": []}
+    assert ask(service, "GET", "/status").json() == {
+        "model": MODEL,
+        "drafters": [],
+        "coordinators": [],
+        "gateways": [],
+    }
     metrics = ask(service, "GET", "/metrics")
     assert (metrics.text, metrics.headers["content-type"]) == ("requests_total 1.0\n", CONTENT_TYPE_LATEST)
 

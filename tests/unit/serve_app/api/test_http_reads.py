@@ -24,8 +24,9 @@ READERS = 1000
 WITH_KEY = {"authorization": f"Bearer {ALICE}"}
 DRAFTERS: list[dict[str, object]] = [
     {"name": "lab-0", "reason": "no file at /home/alice/model.gguf"},
-    {"name": "lab-1", "reason": None},
+    {"name": "lab-1", "reason": None, "dialled": {"device": "alice-laptop"}},
 ]
+GATEWAYS: list[dict[str, object]] = [{"name": "gateway-0", "fault": "no file at /home/alice/gateway.pem"}]
 
 
 @dataclass
@@ -43,7 +44,7 @@ class Asked(TextService):
     async def status(self) -> Status:
         """Two drafters."""
         await self._ask()
-        return {"model": "m", "drafters": DRAFTERS, "coordinators": []}
+        return {"model": "m", "drafters": DRAFTERS, "coordinators": [], "gateways": GATEWAYS}
 
     async def _ask(self) -> None:
         self.asked += 1

@@ -134,7 +134,7 @@ class TextService:
 
     async def status(self) -> Status:
         """It has nobody to tell of."""
-        return {"model": MODEL, "drafters": [], "coordinators": []}
+        return {"model": MODEL, "drafters": [], "coordinators": [], "gateways": []}
 
     load: int = 0
 

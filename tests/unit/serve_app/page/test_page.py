@@ -67,7 +67,7 @@ class Watched(TextService):
         if self.lost:
             raise FleetUnavailableError("the fleet does not answer")
         fleet = asdict(FLEET)
-        return {"model": "m", "drafters": fleet["drafters"], "coordinators": fleet["coordinators"]}
+        return {"model": "m", **fleet}
 
 
 def ask(service: TextService, *paths: str, clock: Any = None, **headers: str) -> list[httpx.Response]:
