@@ -21,8 +21,6 @@ from lab.reproduce.items import ITEMS, Item, Record
 from lab.reproduce.results import FOLDER, PAGE, ROOT, over_own_seeds, over_seeds, page_with, read
 from outrider.contracts.errors import ParameterError
 
-_SEEDS = (0, 1, 2)
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = __doc__
@@ -38,7 +36,7 @@ def run(arguments: argparse.Namespace) -> None:
     for item in _chosen(arguments.paper, arguments.item):
         if arguments.recorded and not item.cells:
             continue
-        seeds = _SEEDS if item.is_random and not arguments.quick else _SEEDS[:1]
+        seeds = item.seeds if item.is_random and not arguments.quick else item.seeds[:1]
         extra = (*(item.quick if arguments.quick else ()), *(("--recorded",) if arguments.recorded else ()))
         records = [_run(item, seed, extra) for seed in (seeds[:1] if item.cells else seeds)]
         runs = [run for record in records for run in item.runs(record)]

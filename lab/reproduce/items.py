@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.bench.papers.wisp import figures as wisp
+from lab.bench.papers.wisp.tables import SEEDS
 
 Record = Mapping[str, Any]  # what the command writes as JSON
 Figures = dict[str, list[float]]  # by name, in the order in which the page shows them
@@ -21,6 +22,7 @@ class Item:
         cells: file beside the results in which the command keeps its cells, and runs its own seeds; the page says
             so where a figure is not run yet. None runs one seed.
         formats: digits of each figure on the page, as ``format`` takes them.
+        seeds: that are run; those of cells are the command's own.
     """
 
     paper: str
@@ -31,6 +33,7 @@ class Item:
     formats: Mapping[str, str]
     is_random: bool = True
     cells: str | None = None
+    seeds: tuple[int, ...] = (0, 1, 2)
 
     def runs(self, record: Record) -> Sequence[Figures]:
         """Return the figures of each run in a record."""
@@ -93,6 +96,7 @@ ITEMS: Sequence[Item] = (
             figures,
             {"": ".0f", **formats},
             cells="wisp_cells.json",
+            seeds=SEEDS,
         )
         for name, parts, figures, formats in _WISP
     ),

@@ -21,7 +21,7 @@ from lab.simulation.settings import WISP_CHANGES as REPAIRS
 from lab.simulation.settings import WITHOUT_LIMIT, Tuning, Variant, preset
 from outrider.contracts.cost import LinearCostModel
 
-SEEDS = (0, 1, 2)
+SEEDS = (3, 4, 5)  # none on which our policy's rules were tried: 0, 1, 2, 10
 TUNING_SEEDS = (10, 11)  # of no table
 _TUNING_S = 32.0  # measured time of a search's runs
 _WORSE = 0.95  # of the largest capacity at a tuning place: clearly no gain

@@ -69,12 +69,12 @@ def test_cells_that_are_kept_are_not_run_again(tmp_path: Path) -> None:
     tables.settings()
     assert not file.exists(), "nothing is to be run"
     kept = Record(file)
-    for speeds, seed, memory in (((8.0,), 0, True), (SPEEDS_TOKENS_PER_S, 1, False)):
+    for speeds, seed, memory in (((8.0,), SEEDS[0], True), (SPEEDS_TOKENS_PER_S, SEEDS[1], False)):
         cell = tables.cell("qwen3-32b", OURS, speeds, seed, memory=memory)
         kept.put(key_of("qwen3-32b", OURS.name, speeds, seed, memory=memory), provenance(cell), CELL)
     again = Record(file)
     Tables(again, quick=True, runs=False).table_2()
-    assert list(again.current) == [key_of("qwen3-32b", OURS.name, (8.0,), 0, memory=True)]
+    assert list(again.current) == [key_of("qwen3-32b", OURS.name, (8.0,), SEEDS[0], memory=True)]
     full = Record(file)
     Tables(full, runs=False).table_2()
     assert full.current == {}, "a short run's cell is not a whole one's"
@@ -137,7 +137,7 @@ def test_each_seed_has_the_figures_of_its_cells() -> None:
         for speed in SPEEDS_TOKENS_PER_S
         for seed in SEEDS
     }
-    del cells[key_of("qwen3-32b", "sled", (2.0,), 1, memory=True)]
+    del cells[key_of("qwen3-32b", "sled", (2.0,), SEEDS[1], memory=True)]
     runs = figures.table_2(cells)
     place = "qwen3-32b, 2/s"
     assert [run[f"{place}, {OURS.name}"] for run in runs] == [[110.0]] * 3
@@ -148,4 +148,4 @@ def test_each_seed_has_the_figures_of_its_cells() -> None:
     assert shown[f"{place}, wisp"][0]["runs"] == 3
     assert [run[ADMITTING.name] for run in figures.table_3(cells)] == [[950.0]] * 3, "at the capacity of Table 2"
     assert figures.table_3(cells)[0][OURS.name] == [900.0]
-    assert shown[f"{place}, ours, admission, refusals count"][0]["mean"] == 101.0
+    assert shown[f"{place}, ours, admission, refusals count"][0]["mean"] == 104.0
