@@ -296,12 +296,15 @@ class CoordinatorReport:
 class FleetSums:
     """Numbers of drafters by group and state, and of leases by group.
 
-    ``sent``: by group, TCP segments that its devices say they have sent since the fleet's start.
+    ``sent``: by group, TCP segments that its devices say they have sent since the fleet's start. ``carried_bytes``: by
+    group and direction, what devices that dialled in have carried; ``refused``: dials by reason; likewise.
     """
 
     drafters: Mapping[tuple[str, DrafterState], int]
     leases: Mapping[str, int]
     sent: Mapping[str, SentSegments] = field(default_factory=dict)
+    carried_bytes: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    refused: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Sets the gauges of all drafters, in the fleet's process only, so that no drafter is counted twice."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from ray.actor import ActorHandle
@@ -16,6 +17,8 @@ class FleetGauges:
         self._sink = sink
         self._gauged: set[tuple[str, DrafterState]] = set()
         self._sent: dict[str, SentSegments] = {}  # as exported last
+        self._carried_bytes: Mapping[tuple[str, str], int] = {}  # likewise
+        self._refused: Mapping[str, int] = {}  # likewise
 
     def __call__(self, sums: FleetSums) -> None:
         self._gauged |= {key for key, drafters in sums.drafters.items() if drafters}
@@ -27,6 +30,12 @@ class FleetGauges:
             before, self._sent[group] = self._sent.get(group, SentSegments()), sent
             self._sink.record(metrics.UP_SENT_SEGMENTS, sent.segments - before.segments, group=group)
             self._sink.record(metrics.UP_RESENT_SEGMENTS, sent.resent - before.resent, group=group)
+        for (group, direction), carried in sums.carried_bytes.items():
+            more = carried - self._carried_bytes.get((group, direction), 0)
+            self._sink.record(metrics.WIRE_BITS, 8 * more, group=group, direction=direction)
+        for reason, dials in sums.refused.items():
+            self._sink.record(metrics.REFUSED_DIALS, dials - self._refused.get(reason, 0), reason=reason)
+        self._carried_bytes, self._refused = sums.carried_bytes, sums.refused
 
 
 def exported() -> FleetGauges:

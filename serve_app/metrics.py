@@ -236,6 +236,7 @@ LINK_RATE_BPS = _gauge(
 )
 LINK_RTT_S = _gauge("link_rtt_seconds", "Measured round-trip time of a group's links, the longest", "group")
 DRAFTERS = _gauge("drafters", "Drafters by group and state: starting, ready, suspect, refused", "group", "state")
+REFUSED_DIALS = _counter("refused_dials_total", "Dials of devices that gateways refused, by reason", "reason")
 LEASES = _gauge("drafter_leases", "Generations leased to the drafters of a group", "group")
 
 ALL: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

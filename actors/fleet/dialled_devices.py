@@ -57,6 +57,8 @@ class DialledDevices:
         self._by_id: dict[DrafterId, DialledDevice] = {}
         self._banned: dict[str, tuple[float, Refused]] = {}  # until when, by device
         self._last_incarnation = 0
+        self.carried_bytes = Counter[tuple[str, str]]()  # by group and direction; never falls
+        self.refused = Counter[str]()  # dials, by reason; likewise
 
     @property
     def all(self) -> Collection[DialledDevice]:
@@ -85,7 +87,7 @@ class DialledDevices:
         """Let a device in, as the drafter that it was or as another one, or say why not."""
         state = self.gateways.get(gateway)
         if state is None or self.groups is None:
-            return Refused(RefusalCode.BUSY, "the fleet has just been started", 1)
+            return Refused(RefusalCode.BUSY, "the fleet does not know this gateway yet", 1)
         if (refused := self._ban_of(dial.device, now_s)) is not None:
             return refused
         known = self._devices.get(dial.device)
@@ -120,6 +122,8 @@ class DialledDevices:
                 return GatewayNews(tell_all=True)
         else:
             state = before
+        for reason, count in beat.refused.items():
+            self.refused[reason] += max(0, count - state.refused.get(reason, 0))
         state.heard_at_s, state.refused, state.connections = now_s, beat.refused, beat.connections
         if self.groups is None:
             return GatewayNews(tell_all=True)
@@ -190,7 +194,7 @@ class DialledDevices:
             if device.dial.dial >= row.dial.dial:
                 return [] if row.stage is DeviceStage.GONE else [(row.incarnation, None)]  # it has moved
             device.gateway, device.dial = state, row.dial
-        device.sent_bytes, device.received_bytes = row.sent_bytes, row.received_bytes
+        self._count(device, row)
         if row.breach is not None:
             self._broke(device.drafter, row.breach)
         if row.stage is DeviceStage.GONE:
@@ -202,6 +206,16 @@ class DialledDevices:
             if row.stage is DeviceStage.READY:
                 device.is_ready.set()
         return []
+
+    def _count(self, device: DialledDevice, row: DeviceRow) -> None:
+        """Add what was carried since it was told last; a gateway counts from when the device joined it."""
+        group = device.drafter.group
+        for direction, before, now in (
+            ("down", device.sent_bytes, row.sent_bytes),
+            ("up", device.received_bytes, row.received_bytes),
+        ):
+            self.carried_bytes[group, direction] += now - before if now >= before else now
+        device.sent_bytes, device.received_bytes = row.sent_bytes, row.received_bytes
 
     def _learn(self, row: DeviceRow, state: GatewayState) -> DialledDevice | None:
         """Enter a device that an earlier fleet let in."""

@@ -155,7 +155,13 @@ class Fleet:
         return PackedStatus(rows, tuple(self._coordinators.reports()), dialled.gateways_status(self._gateways.faults))
 
     def sums(self) -> FleetSums:
-        return replace(self._table.sums(), sent=dict(self._care.held.segments.groups))
+        dialled = self._care.dialled
+        return replace(
+            self._table.sums(),
+            sent=dict(self._care.held.segments.groups),
+            carried_bytes=dict(dialled.carried_bytes),
+            refused=dict(dialled.refused),
+        )
 
     async def lease(
         self,

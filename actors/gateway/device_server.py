@@ -44,6 +44,7 @@ _HELLO_S = 10.0
 _MOST_MESSAGE_BYTES = MOST_RELAYED_BYTES + 4096
 _MOST_UNREAD_BYTES = 2 * MOST_RELAYED_BYTES + 2**16  # of messages that a device does not read
 _CONTROLS_PER_MINUTE = 600.0  # messages of a device that answer nothing, such as its own pings
+_LOGGED_EVERY_S = 1.0  # at most; strangers must not fill the log, and all refusals are counted
 _CLOSED = (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR)
 _PING, _PONG = 0x89, 0x8A
 _BINARY = 0x82
@@ -115,6 +116,7 @@ class DeviceServer:
         """``files`` are by group; ``known`` is called once a connection is of somebody who may dial."""
         self._identities, self._devices, self._files, self._known = identities, devices, files, known
         self._connections = dict[DeviceConnection, None]()
+        self._may_log_at_s = 0.0
         self.is_draining = False
 
     def application(self) -> web.Application:
@@ -264,7 +266,9 @@ class DeviceServer:
 
     def _refuse(self, connection: DeviceConnection, refused: Refused) -> None:
         self._devices.refused[refused.code] += 1
-        event(log, "device_refused", code=refused.code, reason=refused.reason)
+        if (now_s := _now_s()) >= self._may_log_at_s:
+            self._may_log_at_s = now_s + _LOGGED_EVERY_S
+            event(log, "device_refused", code=refused.code, reason=refused.reason)
         connection.close(refused)
 
     def _identity(self, request: web.Request) -> DeviceIdentity | None:

@@ -21,6 +21,7 @@ from outrider.events import event
 from outrider.wire.dialling import Refused
 
 BEAT_S = 1.0
+_COUNTS_EVERY_S = 5.0  # the fleet is told what devices that draft have carried
 _SOON_S = 0.02  # until the fleet is told what cannot wait for the next beat
 _DRAIN_S = 15.0  # that devices have to move elsewhere
 
@@ -56,13 +57,17 @@ class Gateway:
         self._relaying: asyncio.Server | None = None
         self._working = set[asyncio.Task[None]]()
         self.place: GatewayPlace | None = None
+        self._counts_due_s = 0.0
 
     @property
     def port(self) -> int:
         return self._listener.port  # where devices dial
 
     async def start(self, files: Files) -> None:
-        """Listen. ``files`` brings the drafters' files by group, which may take long; until then no device comes in."""
+        """Listen. ``files`` brings the drafters' files by group, which may take long.
+
+        Until then no device comes in, but of groups whose files are in ``self.files`` already.
+        """
         self._relaying = await asyncio.start_server(self._relay.serve, self._host, 0)
         host, port = self._relaying.sockets[0].getsockname()[:2]
         self.place = GatewayPlace(host, port, self._secret)
@@ -111,12 +116,14 @@ class Gateway:
         await self._listener.stop()
 
     async def _prepare(self, files: Files) -> None:
-        while not self.files:
+        while True:
             try:
                 self.files.update(await files())
             except Exception:
                 log.exception("drafter_file_failed")  # devices are told that it is being prepared, and try again
                 await asyncio.sleep(_PREPARE_AGAIN_S)
+            else:
+                return
 
     async def _beat_for_ever(self) -> None:
         await self.beat()
@@ -132,7 +139,11 @@ class Gateway:
         assert self.place is not None, "it was started"
         self._soon.clear()
         everything = self._everything
-        rows, refused = self.devices.rows(everything=everything), {str(k): n for k, n in self.devices.refused.items()}
+        counts = self._now_s() >= self._counts_due_s
+        if counts:
+            self._counts_due_s = self._now_s() + _COUNTS_EVERY_S
+        rows = self.devices.rows(everything=everything, counts=counts)
+        refused = {"handshake": self._listener.failed, **{str(one): n for one, n in self.devices.refused.items()}}
         news = self._name, self._session, self.place, self.address, rows, everything, refused
         try:
             answer = await self._fleet.beat(GatewayBeat(*news, self._server.connections))

@@ -34,6 +34,7 @@ class JoinedDevice:
     is_ready: bool = False  # on this connection
     left_at_s: float | None = None  # None: it is connected
     breach: str | None = None  # to be told to the fleet
+    _counted_calls: int = 0  # when the fleet was told last
     _carried: Carried = field(default_factory=Carried)  # by earlier connections
 
     @property
@@ -67,9 +68,14 @@ class JoinedDevice:
         self.left_at_s = now_s
         return True
 
+    @property
+    def has_news(self) -> bool:
+        """Return whether it was called since the fleet was told last what it has carried."""
+        return self.calls.counts.calls != self._counted_calls
+
     def row(self, stage: DeviceStage | None = None) -> DeviceRow:
         """Return what the fleet is told, once: a breach is not told again."""
-        breach, self.breach = self.breach, None
+        breach, self.breach, self._counted_calls = self.breach, None, self.calls.counts.calls
         now = self._carried if self.connection is None else self._carried + self.connection.carried()
         return DeviceRow(
             self.dial,

@@ -126,9 +126,14 @@ class JoinedDevices:
                 joined.connection.close()
                 joined.calls.end(RelayOutcome.BROKEN, joined.breach)
 
-    def rows(self, *, everything: bool) -> tuple[DeviceRow, ...]:
-        """Return what has changed since the last call, or all devices; call it again if the fleet was not told."""
+    def rows(self, *, everything: bool, counts: bool = False) -> tuple[DeviceRow, ...]:
+        """Return what has changed since the last call, or all devices; with ``counts`` those that were called, too.
+
+        If the fleet was not told, it needs everything the next time.
+        """
         some: Mapping[int, JoinedDevice] = self._joined if everything else self._untold
+        if counts and not everything:
+            some = {**some, **{name: joined for name, joined in self._joined.items() if joined.has_news}}
         rows = (*self._gone, *(joined.row() for joined in some.values()))
         self._gone.clear()
         self._untold.clear()

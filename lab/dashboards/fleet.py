@@ -43,7 +43,11 @@ _FAULTS = row(
         "Replicas that refused the last reloadable settings, and keep the ones before.",
         Query(total(m.SETTINGS_REFUSED, CLUSTER, by="deployment"), "{{deployment}}"),
     ),
-    Panel("Keys refused", "short", warn=0.5, alarm=1.0, width=12).showing(
+    Panel("Refused dials", "short", width=6).showing(
+        "Devices that gateways do not let in, per second, by reason.",
+        Query(rate(m.REFUSED_DIALS, CLUSTER, by="reason"), "{{reason}}"),
+    ),
+    Panel("Keys refused", "short", warn=0.5, alarm=1.0, width=6).showing(
         "Ingresses that cannot load the API key file: keys removed from it are still valid.",
         total(m.KEYS_REFUSED, CLUSTER),
     ),

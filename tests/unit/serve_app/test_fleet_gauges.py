@@ -47,3 +47,12 @@ def test_what_devices_say_to_have_sent_is_counted_once() -> None:
     assert sink.of(metrics.UP_SENT_SEGMENTS, "edge") == [3, 0, 6]
     assert sink.of(metrics.UP_RESENT_SEGMENTS, "edge") == [1, 0, 0]
     assert sink.of(metrics.UP_SENT_SEGMENTS, "lab") == [5, 0, 0]
+
+
+def test_what_gateways_carry_and_refuse_is_counted_once() -> None:
+    sink = RecordingSink()
+    gauges = FleetGauges(sink)
+    for carried, refused in ((100, 1), (100, 1), (250, 3)):
+        gauges(FleetSums({}, {}, carried_bytes={("far", "up"): carried}, refused={"revoked": refused}))
+    assert sink.of(metrics.WIRE_BITS, "far", "up") == [800, 0, 1200]
+    assert sink.of(metrics.REFUSED_DIALS, "revoked") == [1, 0, 2]

@@ -65,7 +65,7 @@ class Site:
         self.admission: DeviceAdmission | None = None
 
     async def tell(self, stage: DeviceStage | None = None, **more: Any) -> None:
-        rows = ()
+        rows: tuple[DeviceRow, ...] = ()
         if stage is not None and self.admission is not None:
             rows = (DeviceRow(DIAL, self.admission.drafter, self.admission.incarnation, stage, **more),)
         place = GatewayPlace("127.0.0.1", 1, b"secret")

@@ -195,6 +195,17 @@ def test_a_breach_is_told_once() -> None:
     assert directory.happened[1:] == [("broke", FIRST)]
 
 
+def test_what_devices_carry_is_added_up_by_group_over_all_gateways() -> None:
+    directory = Directory()
+    first = directory.admitted()
+    directory.beat("g0", replace(row(first), sent_bytes=100, received_bytes=10))
+    directory.beat("g0", replace(row(first), sent_bytes=150, received_bytes=10))
+    moved = replace(DIAL, dial=2)
+    directory.admitted(moved, "g1")
+    directory.beat("g1", replace(row(first, dial=moved), sent_bytes=20, received_bytes=5))
+    assert directory.devices.carried_bytes == {("far", "down"): 170, ("far", "up"): 15}
+
+
 def test_one_key_can_take_a_few_places_only() -> None:
     directory = Directory(groups=(replace(GROUP, max_devices=100),))
     for number in range(MOST_OF_ONE):
