@@ -71,8 +71,8 @@ def _with_group(groups: Sequence[DrafterGroupConfig]) -> tuple[DrafterGroupConfi
         return tuple(groups)
     if not groups:
         raise ConfigError("drafters", "a group from: gateway, as no drafter is known that devices could be given", None)
-    plain = {"dtype": "auto", "device": "cpu", "trust": None, "round_log": None, "link": None}
-    return (*groups, replace(groups[0], name=GROUP, from_="gateway", engine="onnx", **plain))
+    here = replace(groups[0], dtype="auto", device="cpu", trust=None, round_log=None, link=None)
+    return (*groups, replace(here, name=GROUP, from_="gateway", engine="onnx"))
 
 
 def _device_key(file: Path) -> str:

@@ -72,7 +72,7 @@ def _gateways(now: ServiceStatus) -> list[RenderableType]:
         if (dialled := drafter.dialled) is not None:
             bits = (f"{count / 1e3:.0f}" for count in (dialled.down_bits, dialled.up_bits))
             devices.add_row(Text(dialled.device), Text(drafter.name), Text(dialled.gateway), *bits)
-    return ["", gateways, *(["", devices] if devices.row_count else [])]
+    return ["", gateways, "", devices] if devices.row_count else ["", gateways]
 
 
 def _coordinators(now: ServiceStatus, recent: CoordinatorActivity) -> Table:

@@ -58,9 +58,10 @@ class GatewayLink:
         self._waiting[number] = waiting = asyncio.get_running_loop().create_future()
         try:
             writer.put_call(incarnation, number, most_bytes, call)
-            return await waiting
+            outcome: Outcome = await waiting
         finally:
             self._waiting.pop(number, None)
+        return outcome
 
     def tell(self, incarnation: int, call: bytes) -> None:
         """Send a call whose reply nobody waits for, if the stream is open."""

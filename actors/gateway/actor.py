@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any
 
 import ray
 from ray.exceptions import ActorDiedError, RayError
+from ray.util import get_node_ip_address
 
 from actors.abandoned import end_named, end_when_abandoned
 from actors.gateway.device_server import DrafterFile
@@ -20,7 +22,9 @@ from actors.head_actors import run_once_here
 from actors.start import started, starting
 from actors.waiting import Named, within
 from outrider.contracts.errors import FleetUnavailableError
+from outrider.documents.whole_file import write_whole
 from outrider.events import write_events
+from outrider.models.embedded import outrider_home
 from outrider.wire.dialling import Refused
 
 _FLEET_DEADLINE_S = 5.0
@@ -81,10 +85,11 @@ class GatewayActor:
         self._beginning = None
 
     async def _begin(self) -> None:
-        host = ray.util.get_node_ip_address()
+        host = get_node_ip_address()  # type: ignore[no-untyped-call]
         gateway = await asyncio.to_thread(Gateway, self._name, self._settings.config, self._fleet, host)
+        gateway.files.update(await asyncio.to_thread(_known_files, self._name))
         try:
-            await gateway.start(partial(prepared, self._settings))
+            await gateway.start(partial(prepared, self._name, self._settings))
         except BaseException:
             await gateway.stop()
             raise
@@ -105,13 +110,31 @@ class GatewayActor:
             await self._gateway.drain(others)
 
 
-async def prepared(settings: GatewaySettings) -> Mapping[str, DrafterFile]:
+async def prepared(name: str, settings: GatewaySettings) -> Mapping[str, DrafterFile]:
     """Return each group's file, exported on this node where it is missing, by a process that ends: it needs torch."""
     found = dict[str, DrafterFile]()
     for group in settings.groups:
         path = Path(await run_once_here(_exported, group.model, settings.target))
         found[group.name] = await asyncio.to_thread(drafter_file, path)
+    plain = {group: [str(file.path), file.digest.hex(), file.size_bytes] for group, file in found.items()}
+    await asyncio.to_thread(write_whole, _list_of(name), json.dumps(plain))
     return found
+
+
+def _list_of(name: str) -> Path:
+    """Return where an actor that is started anew finds its files, without the seconds that torch takes."""
+    return outrider_home() / "exported" / f"{name}.json"
+
+
+def _known_files(name: str) -> dict[str, DrafterFile]:
+    try:
+        plain = json.loads(_list_of(name).read_text(encoding="utf-8"))
+        found = {
+            group: DrafterFile(Path(path), bytes.fromhex(digest), size) for group, (path, digest, size) in plain.items()
+        }
+        return {group: file for group, file in found.items() if file.path.stat().st_size == file.size_bytes}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
 
 
 def _exported(model: str, target: str) -> str:

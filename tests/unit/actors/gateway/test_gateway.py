@@ -273,7 +273,7 @@ def test_connections_that_say_nothing_are_bounded_by_address_and_time(
     monkeypatch.setattr(listener, "_MOST_OF_ADDRESS", 3)
     monkeypatch.setattr(listener, "_HANDSHAKE_S", 0.5)
 
-    async def test(place: Place, _: DirectFleet, gateway: Gateway) -> None:
+    async def test(place: Place, _fleet: DirectFleet, gateway: Gateway) -> None:
         half_open = [await asyncio.open_connection("127.0.0.1", gateway.port) for _ in range(12)]
         ended = [asyncio.create_task(reader.read()) for reader, _ in half_open]
         await asyncio.wait(ended, timeout=SOON_S)

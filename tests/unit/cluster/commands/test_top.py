@@ -119,13 +119,12 @@ def test_bars_are_as_long_as_their_phases(capsys: pytest.CaptureFixture[str]) ->
 
 def test_gateways_and_devices_that_dialled_in_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     dialled = {"device": "laptop", "gateway": "gateway-0", "down_bits": 8000, "up_bits": 12000}
+    drafter: dict[str, object] = {**DRAFTERS[0], "dialled": dialled}
     gateways = [
         {"name": "gateway-0", "address": "a:8443", "devices": 1, "connections": 2, "refused": {"revoked": 3}},
         {"name": "gateway-1", "address": "", "fault": "port is taken"},
     ]
-    body = json.dumps(
-        {"model": "m", "coordinators": [], "drafters": [DRAFTERS[0] | {"dialled": dialled}], "gateways": gateways}
-    )
+    body = json.dumps({"model": "m", "coordinators": [], "drafters": [drafter], "gateways": gateways})
     with serving(lambda *_: Answer(body)) as service:
         assert main(["top", "--once", "--interval-s", "0.01", "--url", service.url]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
