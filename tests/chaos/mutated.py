@@ -1,8 +1,8 @@
 """Mutated messages and bodies: ``python -m tests.chaos.mutated --messages 100000 --bodies 2000``; status 1 if any harm.
 
-Half of the messages meet the two ends of a link in this process, some the readers of replies, a drafter's host and a
-verifier over a real engine, the others devices that serve; the bodies meet a service, beside greedy streams whose
-answers are known. So do giants: devices that answer with 64 MiB, or lists of up to ten million names.
+Half of the messages meet the two ends of a link in this process, some the readers of replies, a drafter's host, a
+verifier over a real engine and a gateway, the others devices that serve; the bodies meet a service, beside greedy
+streams whose answers are known. So do giants: devices that answer with 64 MiB, or lists of up to ten million names.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from lab.bench.harness.record import write_record
 from tests.chaos import mutated_live, mutated_sizes
 from tests.chaos.links import die_with_parent
 from tests.chaos.mutated_frames import calls_and_frames
+from tests.chaos.mutated_gateway import gateways
 from tests.chaos.mutated_messages import Counts, calls, orders_and_answers, replies
 from tests.chaos.processes import ACTORS, gone, pids_of
 from tests.chaos.references import Alone
@@ -33,6 +34,7 @@ _SHARES = {  # devices that serve: the rest
     "readers of replies": 0.1,
     "a drafter's host and its stream": 0.05,
     "a verifier": 0.05,
+    "gateways": 0.05,
 }
 
 
@@ -49,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     die_with_parent()
     logging.getLogger("actors.verifier.actor").setLevel(logging.CRITICAL)  # it tells of each opening that it refuses
     shares = {name: int(args.messages * share) for name, share in _SHARES.items()}
-    tries = zip(shares.items(), (orders_and_answers, replies, calls_and_frames, calls), strict=True)
+    tries = zip(shares.items(), (orders_and_answers, replies, calls_and_frames, calls, gateways), strict=True)
     inside = {name: _told(name, tried(args.seed, number)) for (name, number), tried in tries}
     left = args.messages - sum(counts.tried for counts in inside.values())
     live = _live(args, max(left, 0))

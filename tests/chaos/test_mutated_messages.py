@@ -1,6 +1,7 @@
 """A small part of what ``python -m tests.chaos.mutated`` tries."""
 
 from tests.chaos.mutated_frames import calls_and_frames
+from tests.chaos.mutated_gateway import gateways
 from tests.chaos.mutated_messages import calls, orders_and_answers, replies
 from tests.chaos.mutated_sizes import sizes
 
@@ -18,6 +19,11 @@ def test_replies_of_devices_are_read_or_refused() -> None:
 
 def test_a_host_answers_mutated_calls_and_drafts_beside_them() -> None:
     counts = calls_and_frames(0, 6_000)
+    assert 0 < counts.understood < counts.tried
+
+
+def test_a_gateway_refuses_what_devices_and_others_mutate_and_relays_beside_it() -> None:
+    counts = gateways(0, 3_000)
     assert 0 < counts.understood < counts.tried
 
 

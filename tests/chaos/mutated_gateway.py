@@ -1,0 +1,116 @@
+"""Mutated messages of devices that dial in, and mutated frames between gateways and coordinators.
+
+In this process: all of them meet the readers, some a gateway over TLS, beside a device whose coordinator goes on.
+"""
+
+import asyncio
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import aiohttp
+
+from actors.coordinator.gateway_transport import GatewayDrafterTransport, GatewayLinks
+from actors.gateway.device_calls import DeviceCalls
+from actors.gateway.gateway import Gateway
+from actors.gateway_link import DialledHandle, call_of, read_relayed, reply_of
+from actors.messages import DrafterId
+from outrider.contracts.errors import MessageError, OutriderError
+from outrider.tenants.devices import decode_devices
+from outrider.versions import DIAL_VERSIONS, VERSIONS
+from outrider.wire.calls import write_call
+from outrider.wire.dialling import (
+    Bye,
+    DeviceReady,
+    Hello,
+    NumberedReply,
+    Welcome,
+    read_from_device,
+    write_dialled,
+)
+from outrider.wire.replies import Answer, plain
+from tests.chaos.mutated_messages import Counts
+from tests.chaos.mutating import mutated_bytes
+from tests.unit.actors.coordinator.transport_suite import CARD, Client, SuiteHost
+from tests.unit.actors.gateway.dialling import Dialler, DirectFleet, Place, gateway_of, until
+
+_LIVE_EVERY = 100
+_SOUND = (
+    write_dialled(Hello(DIAL_VERSIONS, VERSIONS, "0.1.0", b"process.", 1, "laptop", cached=bytes(32))),
+    write_dialled(DeviceReady(plain(CARD))),
+    write_dialled(NumberedReply(1, plain(Answer(b"block", 0.1)))),
+    write_dialled(Bye()),
+)
+_FRAMES = (
+    b"\0\0\0\x07" + bytes(7) + b"\x05" + b"\0\0\0\x01" + b"\0\0\x10\0abc",
+    b"\0\0\0\x04" + bytes(7) + b"\x05" + b"\0\0\0\x02" + b"\0abc",
+)
+_FILE = b"keys:\n  - {name: a, sha256: '" + b"0" * 64 + b"'}\nrevoked: [b, '" + b"f" * 64 + b"']\n"
+
+
+def gateways(seed: int, number: int) -> Counts:
+    """What devices tell gateways, what these and coordinators tell each other, and who may dial in."""
+    return asyncio.run(_tried(Random(f"gateways {seed}"), number))
+
+
+async def _tried(rng: Random, number: int) -> Counts:
+    counts, fleet = Counts(), DirectFleet()
+    with tempfile.TemporaryDirectory() as folder:
+        place = Place.made(Path(folder))
+        async with gateway_of(place, fleet) as gateway:
+            beside, links = Dialler(place, SuiteHost(), "beside"), GatewayLinks()
+            await beside.dial(gateway)
+            await until(lambda: any(device.is_ready.is_set() for device in fleet.devices.all))
+            handle = fleet.handle()
+            assert handle is not None
+
+            async def locate(_: DialledHandle) -> DialledHandle | None:
+                return fleet.handle(DrafterId("far", 0))
+
+            client = Client(GatewayDrafterTransport("beside", handle, links, locate), "beside")
+            await client.open()
+            try:
+                while counts.tried < number:
+                    for _ in range(_LIVE_EVERY):
+                        await _read(rng, counts)
+                    await _sent(rng, Dialler(place, name="hostile"), gateway)
+                    if len(client.tokens) > 90:
+                        client = Client(client.transport, "beside")
+                        await client.open()
+                    await client.round()
+            finally:
+                await links.disconnect()
+                await beside.close()
+    return counts
+
+
+async def _read(rng: Random, counts: Counts) -> None:
+    bad = mutated_bytes(rng, rng.choice(_SOUND), rng.choice(_SOUND))
+    calls = DeviceCalls(1)
+    calls.ask(write_call("card"), 4096, lambda *_: None, 0.0)
+    with suppress(MessageError):
+        found = read_from_device(bad)
+        counts.understood += 1
+        if isinstance(found, NumberedReply):
+            calls.replied(found)
+    reader = asyncio.StreamReader()
+    reader.feed_data(mutated_bytes(rng, b"".join(_FRAMES), rng.choice(_FRAMES)))
+    reader.feed_eof()
+    with suppress(MessageError, asyncio.IncompleteReadError):
+        while True:
+            frame = await read_relayed(reader)
+            call_of(frame)
+            reply_of(frame)
+    with suppress(OutriderError):
+        decode_devices(mutated_bytes(rng, _FILE, _FILE), "devices.yaml")
+    counts.tried += 3
+
+
+async def _sent(rng: Random, device: Dialler, gateway: Gateway) -> None:
+    """Send what is mutated on a connection that was let in, and what is no hello on one that was not."""
+    with suppress(OSError, aiohttp.ClientError):
+        if isinstance(await device.dial(gateway), Welcome):
+            for _ in range(3):
+                await device.send(mutated_bytes(rng, rng.choice(_SOUND[1:]), rng.choice(_SOUND)))
+    await device.close()
