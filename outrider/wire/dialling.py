@@ -29,7 +29,7 @@ _MOST_NAME_CHARS, _MOST_RELEASE_CHARS, _MOST_ADDRESS_CHARS = 64, 32, 200
 _MOST_LISTED = 16  # engines, addresses
 _MOST_UINT, _MOST_LONG = 2**32 - 1, 2**63 - 1
 _MOST_PERIOD_S = 3600.0
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]+):[0-9]{1,5}")
+_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z-]{1,63}(?:\.[0-9A-Za-z-]{1,63})*):([0-9]{1,5})")
 _NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
@@ -114,11 +114,22 @@ class MoveTo:
 
 @dataclass(frozen=True, slots=True)
 class Bye:
-    """The device stops, or leaves for another gateway."""
+    """The device stops. Of one that only moves the connection is closed."""
 
 
 FromDevice = Hello | DeviceReady | NumberedReply | Bye
 FromGateway = Welcome | Refused | NumberedCall | MoveTo
+
+
+def is_name(text: str) -> bool:
+    """Whether it may be a device's name."""
+    return len(text) <= _MOST_NAME_CHARS and _NAME_CHARS.issuperset(text)
+
+
+def is_address(text: str) -> bool:
+    """Whether it is host:port, and short enough to be told."""
+    found = _ADDRESS.fullmatch(text) if len(text) <= _MOST_ADDRESS_CHARS else None
+    return found is not None and 0 < int(found[1]) < 2**16
 
 
 def write_dialled(message: FromDevice | FromGateway) -> bytes:
@@ -161,7 +172,8 @@ def _read(data: bytes, kinds: tuple[type, ...]) -> Any:
     content = bytes(memoryview(_bounded(data, kind))[1:])
     try:
         if kind in (NumberedCall, NumberedReply):
-            return kind(*_NUMBER.unpack_from(content), content[_NUMBER.size :])
+            numbered = NumberedCall if kind is NumberedCall else NumberedReply
+            return numbered(*_NUMBER.unpack_from(content), content[_NUMBER.size :])
         if kind is DeviceReady:
             return DeviceReady(content)
         if kind is Bye:
@@ -198,7 +210,7 @@ def _text(most: int) -> Callable[[Any], str]:
 
 
 def _name(value: Any) -> str:
-    return str(_is(value, str, len(value) <= _MOST_NAME_CHARS and _NAME_CHARS.issuperset(value)))
+    return str(_is(value, str, is_name(value)))
 
 
 def _shown(value: Any) -> str:
@@ -206,7 +218,7 @@ def _shown(value: Any) -> str:
 
 
 def _address(value: Any) -> str:
-    return str(_is(value, str, len(value) <= _MOST_ADDRESS_CHARS and _ADDRESS.fullmatch(value) is not None))
+    return str(_is(value, str, is_address(value)))
 
 
 def _uint(most: int) -> Callable[[Any], int]:

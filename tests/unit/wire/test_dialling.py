@@ -31,7 +31,8 @@ UINTS, LONGS = st.integers(0, 2**32 - 1), st.integers(0, 2**63 - 1)
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", max_size=64)
 SHOWN = st.text(st.characters(categories=["L", "N", "P"]), max_size=32)
 RANGES = st.builds(VersionRange, UINTS, UINTS)
-ADDRESSES = st.from_regex(r"([a-z0-9.-]{1,60}|\[[0-9a-f:]{2,30}\]):[0-9]{1,5}", fullmatch=True)
+HOSTS = st.from_regex(r"[a-z0-9-]{1,60}(\.[a-z0-9-]{1,60})?|\[[0-9a-f:]{2,30}\]", fullmatch=True)
+ADDRESSES = st.builds("{}:{}".format, HOSTS, st.integers(1, 2**16 - 1))
 DIGESTS = st.binary(min_size=32, max_size=32)
 SECONDS = st.floats(0.0, 3600.0, exclude_min=True)
 HELLO = Hello(DIAL_VERSIONS, VERSIONS, "0.1.0", b"process.", 1)
@@ -144,6 +145,9 @@ def test_fields_of_later_releases_are_skipped() -> None:
         (replace(WELCOME, others=("host/path:1",)), "needs a Welcome"),
         (replace(WELCOME, file_bytes=-1), "needs a Welcome"),
         (MoveTo("wss://a:1", ""), "needs a MoveTo"),
+        (MoveTo("a..b:1", ""), "needs a MoveTo"),
+        (MoveTo("a" * 64 + ":1", ""), "needs a MoveTo"),
+        (MoveTo("a:65536", ""), "needs a MoveTo"),
         (DeviceReady(bytes(2**16 + 1)), "needs a DeviceReady of at most 65537 bytes, found 65538; it was not read"),
         (NumberedCall(2**32, b""), "needs a number of 32 bits, found 4294967296"),
         (NumberedCall(1, bytes(MOST_CALL_BYTES + 1)), "needs a NumberedCall of at most"),
