@@ -80,6 +80,7 @@ class SocketDrafterTransport:
         self.message_version = VERSIONS.messages.newest
         self.protocol_version = FIRST_VERSION
         self._waiting: dict[int, _WaitingCall] = {}
+        self._waiting_bytes = 0
         self._bounds: dict[int, int] = {}  # of replies that may come on this stream, by number
         self._number = 0
         self._writer: asyncio.StreamWriter | None = None  # while the stream is open and versions are agreed on
@@ -179,6 +180,7 @@ class SocketDrafterTransport:
         reply = asyncio.get_running_loop().create_future()
         call = _WaitingCall(method, arguments, len(data), most_bytes, reply)
         self._waiting[number] = call
+        self._waiting_bytes += call.size_bytes
         if self._writer is not None:
             self._send(number, data, most_bytes, self._writer)
         elif self._running is None or self._running.done():
@@ -194,6 +196,7 @@ class SocketDrafterTransport:
             raise broken(self._name, error) from error
         finally:
             del self._waiting[number]
+            self._waiting_bytes -= call.size_bytes
 
     def _next_number(self) -> int:
         self._number = (self._number + 1) % _NUMBERS
@@ -204,11 +207,10 @@ class SocketDrafterTransport:
     def _refuse_too_many(self) -> None:
         if self._is_hoarding:
             self._cut()
-        waiting_bytes = sum(call.size_bytes for call in self._waiting.values())
-        if len(self._waiting) >= _MOST_UNANSWERED or waiting_bytes > _MOST_UNSENT_BYTES:
+        if len(self._waiting) >= _MOST_UNANSWERED or self._waiting_bytes > _MOST_UNSENT_BYTES:
             raise DrafterSilentError(
                 f"drafter {self._name} needs fewer than {_MOST_UNANSWERED} calls of {_MOST_UNSENT_BYTES} bytes that "
-                f"wait, found {len(self._waiting)} of {waiting_bytes}"
+                f"wait, found {len(self._waiting)} of {self._waiting_bytes}"
             )
 
     @property
