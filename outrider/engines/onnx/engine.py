@@ -34,8 +34,6 @@ from outrider.sampling.distributions import Probs
 from outrider.sampling.numpy_rows import adjust_row, choose_token, whole_row
 from outrider.sampling.row_groups import RowGroup
 
-_CHUNK_TOKENS = 128  # prefix positions that a step computes, over all cold blocks
-
 
 class OnnxGeneration(DraftedGeneration):
     kv: KvRow  # type: ignore[assignment]  # it has what a chain's bookkeeping uses of a paged sequence
@@ -55,7 +53,7 @@ class OnnxDrafter(BaseDrafter[OnnxGeneration]):
         self._model, self._token_ids = model, model.drafter.token_ids
         self._vocab_size = model.drafter.identity.vocab_size
         self._kv = KvRows(model.drafter.kv, limits.kv_budget_bytes, model.drafter.identity.max_context_tokens)
-        self.max_context_tokens = self._kv.most_tokens
+        self.max_context_tokens, self._chunk_tokens = self._kv.most_tokens, limits.prefill_chunk_tokens
 
     @property
     def identity(self) -> ModelIdentity:
@@ -109,7 +107,7 @@ class OnnxDrafter(BaseDrafter[OnnxGeneration]):
 
     def _works(self, started: Sequence[OnnxGeneration]) -> list[_Work]:
         """Return what each generation computes in this step, as far as chunk and memory go."""
-        left, kept, works = _CHUNK_TOKENS, set[KvRow](), list[_Work]()
+        left, kept, works = self._chunk_tokens, set[KvRow](), list[_Work]()
         for generation in started:
             job, kv = generation.job, generation.kv
             assert job is not None
@@ -163,12 +161,16 @@ class OnnxDrafter(BaseDrafter[OnnxGeneration]):
             job.rule, rule = job.rule.after(features), job.rule
             step = rule.step(features)
         elif job.keeps_features:
-            job.keep(LazyFeatures(partial(self._probs, row.copy(), group)))
+            job.keep(self._features(row, group))
         if step is not StopDecision.STOP:
             token_id = choose_token(row, group, self._token_ids, self._vocab_size)
             generation.grow(job, [DrawnRow((token_id,))])
         if step is not StopDecision.DRAW:
             job.stop()
+
+    def _features(self, row: FloatRow, group: RowGroup) -> DraftFeatures:
+        """Return what a log may ask of a row that is gone with the next pass."""
+        return LazyFeatures(partial(self._probs, row.copy(), group))
 
     def _probs(self, row: FloatRow, group: RowGroup) -> Probs:
         """Return the distribution that a stop rule decides by, over the columns or the whole vocabulary."""

@@ -14,7 +14,7 @@ from outrider.contracts.errors import UnsupportedModelError
 from outrider.documents.whole_file import whole_file
 from outrider.engines.onnx.exported import METADATA_KEY, ExportedDrafter, KvShape
 from outrider.engines.onnx.graph import Decoder, DecoderLayer, Linear, decoder_graph
-from outrider.engines.torch.fused.model import can_fuse
+from outrider.engines.torch.fused.model import has_known_layers
 from outrider.models.drafter_model import FrequentHead
 from outrider.models.identity import ModelIdentity
 from outrider.models.loading import LoadedModel
@@ -63,7 +63,7 @@ def export_drafter(drafter: LoadedModel, file: Path, *, quantise: bool = True) -
 def _check(model: Any) -> None:
     config = model.config
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    if not can_fuse(model) or width % 16:
+    if not has_known_layers(model) or width % 16:
         raise UnsupportedModelError(
             "needs a draft model of Llama, Mistral, Qwen 2 or Qwen 3 with full attention, SiLU and heads of a multiple "
             f"of 16, found {type(model).__name__} with heads of {width}; draft with engine torch, or distil a drafter "

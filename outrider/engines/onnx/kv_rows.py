@@ -1,7 +1,7 @@
 """KV of generations as rows of shared buffers: a generation has one row, and taking tokens back is a smaller length.
 
-All rows are equally long, so that neighbours can be computed in one pass. Rows grow by doubling; the longer they are,
-the fewer fit the budget, and those that have not been used for longest lose theirs.
+All rows are equally long, so that neighbours can be computed in one pass. Rows grow by doubling, and shrink when one
+more is needed. The longer they are, the fewer fit the budget; those that have not been used for longest lose theirs.
 """
 
 from collections.abc import Collection
@@ -60,13 +60,17 @@ class KvRows:
         """Give a row room for ``tokens`` positions; whether there is, without taking it from those ``kept``."""
         self._clock += 1
         row.last_used = self._clock
-        length = self._length_for(tokens) if not self._by_index else max(self.length, self._length_for(tokens))
-        if row.index is not None and length == self.length:
+        length = self._length_for(tokens)
+        if row.index is not None and length <= self.length:
             return True
+        others = [one for one in self._by_index.values() if one is not row]
+        if others and len(others) < self.rows and length <= self.length:
+            length = self.length
+        else:  # buffers may be replaced: by such as are no longer than their rows need
+            length = max([length, *(self._length_for(one.computed_tokens) for one in others)])
         most = self._budget_tokens // length
         if sum(one is not row for one in kept) >= most:
             return False
-        others = [one for one in self._by_index.values() if one is not row]
         for one in sorted((one for one in others if one not in kept), key=lambda one: one.last_used):
             if len(others) < most:
                 break

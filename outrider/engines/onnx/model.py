@@ -14,6 +14,7 @@ from outrider.engines.onnx.exported import ExportedDrafter
 from outrider.engines.onnx.kv_rows import KvRows
 
 _FATAL_ONLY = 4
+_MOST_BINDINGS = 256  # spans of rows; each binds all buffers
 _TYPES = {"tokens": "tensor(int64)", "last": "tensor(int32)", "total": "tensor(int32)"}  # the others are floats
 
 
@@ -79,6 +80,8 @@ class OnnxModel:
             place = "cpu", 0, np.float32, rows.shape, rows.ctypes.data
             binding.bind_input(name, *place)
             binding.bind_output(f"new_{name}", *place)
+        if len(self._bindings) >= _MOST_BINDINGS:
+            self._bindings.clear()
         self._bindings[first, count] = binding
         return binding
 

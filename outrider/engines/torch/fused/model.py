@@ -46,8 +46,14 @@ _Product = Callable[[_Array], _Array]  # of rows in the stored type
 
 def can_fuse(model: PreTrainedModel) -> bool:
     """Whether ``FusedModel`` computes this model, on this device."""
+    fits = model.device.type == "cpu" and model.dtype in _STORED
+    return fits and has_known_layers(model) and _multiplies_and_adds()
+
+
+def has_known_layers(model: PreTrainedModel) -> bool:
+    """Whether a model is of the layers that are known here, whatever computes them."""
     config = model.config
-    if type(model).__name__ not in _FAMILY or model.device.type != "cpu" or model.dtype not in _STORED:
+    if type(model).__name__ not in _FAMILY:
         return False
     layers = getattr(config, "layer_types", None) or ["full_attention"]
     windowed = bool(getattr(config, "sliding_window", None)) and getattr(config, "use_sliding_window", True)
@@ -57,7 +63,6 @@ def can_fuse(model: PreTrainedModel) -> bool:
         and config.hidden_act == "silu"
         and config.rope_parameters.get("rope_type", "default") in _FIXED_ROTATION
         and config.rope_parameters.get("partial_rotary_factor", 1.0) == 1.0
-        and _multiplies_and_adds()
     )
 
 

@@ -1,15 +1,20 @@
 """What is the onnx engine's own: rows of KV, passes over neighbours, and the blocks it refuses."""
 
 import random
+from pathlib import Path
 
 import pytest
 
 from outrider.contracts.drafting import Draft
 from outrider.contracts.errors import ContextTooLongError, ParameterError, UnsupportedBlockError
+from outrider.engines.limits import EngineLimits
+from outrider.engines.onnx import model
+from outrider.engines.onnx.engine import OnnxDrafter
+from outrider.engines.onnx.export import export_drafter
 from outrider.engines.onnx.exported import KvShape
 from outrider.engines.onnx.kv_rows import KvRow, KvRows
 from outrider.protocols.registry import PROTOCOLS
-from tests.unit.engines.conftest import onnx_drafter, tiny_llama
+from tests.unit.engines.conftest import loaded, onnx_drafter, tiny_llama
 from tests.unit.engines.drafter_device import GREEDY, SAMPLED, TERMS, Device, answers_of, draft_of
 
 SHAPE = KvShape(layers=1, heads=2, width=4)
@@ -86,6 +91,48 @@ def test_rows_grow_and_keep_what_is_computed() -> None:
     kv.close(rows[0])
     assert kv.reserve(rows[1], 5, ())
     assert kv.length == 256, "rows are short again once none is held"
+
+
+def test_rows_shrink_when_one_more_is_needed() -> None:
+    """While some are held: else one long text would leave the others few rows until all have ended."""
+    kv = KvRows(SHAPE, 4096 * SHAPE.token_bytes, 4096)
+    long, *short = (kv.open() for _ in range(9))
+    assert kv.reserve(long, 2048, ())
+    assert kv.reserve(short[0], 100, {long})
+    kv.buffers[0][short[0].index, :, :100] = 7
+    short[0].computed_tokens = 100
+    kv.close(long)
+    for row in short:
+        assert kv.reserve(row, 100, set(short))
+        row.computed_tokens = 100
+    assert kv.length == 256
+    assert len({row.index for row in short}) == 8
+    assert (kv.buffers[0][short[0].index, :, :100] == 7).all()
+    assert sum(buffer.nbytes for buffer in kv.buffers) <= 4096 * SHAPE.token_bytes
+
+
+def test_few_bindings_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "_MOST_BINDINGS", 2)
+    engine = onnx_drafter(tiny_llama())
+    devices = [Device(f"d{i}", GREEDY) for i in range(4)]
+    for device in devices:
+        engine.open(device.opening(), TERMS)
+        assert draft_of(engine, device.request(3)).token_ids == device.truth(3)
+    assert 0 < len(vars(vars(engine)["_model"])["_bindings"]) <= 2
+
+
+def test_a_step_computes_as_many_positions_as_the_limits_say(tmp_path: Path) -> None:
+    export_drafter(loaded(tiny_llama()), tmp_path / "drafter.onnx", quantise=False)
+    for tokens, steps in ((8, 5), (128, 1)):
+        limits = EngineLimits(2**24, prefill_chunk_tokens=tokens)
+        engine = OnnxDrafter(model.OnnxModel(tmp_path / "drafter.onnx", 1), limits)
+        device, taken = Device("a", GREEDY, tuple(range(1, 42))), 0
+        engine.open(device.opening(), TERMS)
+        engine.submit(device.request(1))
+        while engine.busy:
+            taken += 1
+            engine.step()
+        assert taken == steps
 
 
 def test_neighbours_are_computed_together_and_full_rows_are_not_written() -> None:

@@ -14,6 +14,7 @@ from outrider.engines.onnx.engine import OnnxDrafter
 from outrider.engines.onnx.export import export_drafter
 from outrider.engines.onnx.exported import METADATA_KEY
 from outrider.engines.onnx.model import OnnxModel
+from outrider.engines.torch.fused import model as fused
 from outrider.models.drafter_model import projected_head
 from tests.unit.engines.conftest import VOCAB, loaded, onnx_drafter, tiny_llama, torch_drafter
 from tests.unit.engines.drafter.test_frequent_head import PARAMS, TOKEN_IDS, proposing_some
@@ -37,6 +38,12 @@ def test_other_families_are_refused_by_name(family: str, tmp_path: Path) -> None
     with pytest.raises(UnsupportedModelError, match=f"found {type(model).__name__}"):
         export_drafter(loaded(model), tmp_path / "drafter.onnx")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_processor_that_cannot_multiply_and_add_exports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one drafts."""
+    monkeypatch.setattr(fused, "_multiplies_and_adds", lambda: False)
+    assert export_drafter(loaded(tiny_llama()), tmp_path / "drafter.onnx").size_bytes > 0
 
 
 @pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
