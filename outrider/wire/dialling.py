@@ -173,7 +173,8 @@ def _read(data: bytes, kinds: tuple[type, ...]) -> Any:
     try:
         if kind in (NumberedCall, NumberedReply):
             numbered = NumberedCall if kind is NumberedCall else NumberedReply
-            return numbered(*_NUMBER.unpack_from(content), content[_NUMBER.size :])
+            (number,) = _NUMBER.unpack_from(content)
+            return numbered(number, content[_NUMBER.size :])
         if kind is DeviceReady:
             return DeviceReady(content)
         if kind is Bye:
