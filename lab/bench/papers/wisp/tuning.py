@@ -1,8 +1,8 @@
-"""Search settings of WISP and of ours by coordinate descent, with the same number of settings tried for both.
+"""Search settings of WISP and of ours by coordinate descent, with no more settings tried for ours.
 
-WISP leaves open the guard time of eq. 17, the threshold of its predictor, when a first token is due and how utilities
-are told apart; the rest of what is searched is what our own repair of Algorithm 1 and the paper's own variants leave
-open. Of ours, what a service can set or a policy's constants are.
+WISP leaves open the guard time of eq. 17, the threshold of its predictor, when a first token is due, the longest
+window and how utilities are told apart; the rest of what is searched is what our own repair of Algorithm 1 and the
+paper's own variants leave open. Of ours, what a service can set or a policy's constants are.
 """
 
 from collections.abc import Callable, Sequence
@@ -77,6 +77,8 @@ WISP_CHANGES: Sequence[Change] = (
     _wisp("guard", 0.05, lambda policy: replace(policy, guard_s=0.05)),
     _wisp("utility", "marginal", lambda policy: replace(policy, marginal=True)),
     _wisp("doomed", Doomed.LAST.value, lambda policy: replace(policy, doomed=Doomed.LAST)),
+    _window(13),
+    _window(16),
 )
 OUR_START = Tuning(SloAware(), 10)
 OUR_CHANGES: Sequence[Change] = (
