@@ -22,6 +22,7 @@ from ray.util import metrics as ray_metrics
 
 _PREFIX = "outrider_"
 _LATENCY_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+_LENGTHS = tuple(float(digit * 10**power) for power in range(6) for digit in (1, 2, 5))
 _PHASE_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 30.0)
 _BLOCKS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 _SPEEDS = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0)
@@ -67,6 +68,8 @@ E2E_S = _histogram("e2e_request_latency_seconds", "From request to last chunk", 
 PROMPT_TOKENS = _counter("prompt_tokens_total", "Prompt tokens of started responses")
 CACHED_TOKENS = _counter("cached_prompt_tokens_total", "Of these, tokens whose KV was resident")
 GENERATION_TOKENS = _counter("generation_tokens_total", "Tokens of responses")
+PROMPT_LENGTH = _histogram("request_prompt_tokens", "Prompt tokens of a started response", _LENGTHS)
+RESPONSE_LENGTH = _histogram("request_generation_tokens", "Tokens of a complete response", _LENGTHS)
 RESUMED = _counter(
     "responses_resumed_total", "Times a response moved to another coordinator, from a lost or drained one"
 )

@@ -79,6 +79,14 @@ _REQUESTS = row(
         Query(total(m.GENERATIONS, CLUSTER, by="state"), "{{state}}"),
         Query(total(m.QUEUED_RESPONSES, CLUSTER, by="slo_class"), "waiting as {{slo_class}}"),
     ),
+    Panel("Length of prompts", "count:tok", width=12).showing(
+        "Long ones take long to prefill: their first tokens come late.",
+        *percentiles(m.PROMPT_LENGTH, CLUSTER),
+    ),
+    Panel("Length of responses", "count:tok", width=12).showing(
+        "Of complete ones.",
+        *percentiles(m.RESPONSE_LENGTH, CLUSTER),
+    ),
 )
 
 _TIMES = row(

@@ -31,6 +31,8 @@ _HISTOGRAMS_OF_VLLM = {
     "time_to_first_token_seconds": m.TTFT_S,
     "inter_token_latency_seconds": m.INTER_TOKEN_S,
     "e2e_request_latency_seconds": m.E2E_S,
+    "request_prompt_tokens": m.PROMPT_LENGTH,
+    "request_generation_tokens": m.RESPONSE_LENGTH,
 }
 
 

@@ -24,7 +24,7 @@ class MeteredResponse:
         self._prompt_tokens = prompt_tokens
         self._began_at_s = clock()
         self._last_chunk_at_s: float | None = None
-        self._untold_tokens, self._told_at_s = 0, self._began_at_s
+        self._tokens, self._untold_tokens, self._told_at_s = 0, 0, self._began_at_s
         self.finish: FinishReason | None = None
 
     def chunk(self, chunk: GenerationChunk) -> None:
@@ -36,10 +36,12 @@ class MeteredResponse:
         if self._last_chunk_at_s is None:
             sink.record(metrics.TTFT_S, now_s - self._began_at_s)
             sink.record(metrics.PROMPT_TOKENS, self._prompt_tokens)
+            sink.record(metrics.PROMPT_LENGTH, self._prompt_tokens)
             sink.record(metrics.CACHED_TOKENS, chunk.stats.cached_tokens)
         else:
             for _ in range(tokens):
                 sink.record(metrics.INTER_TOKEN_S, (now_s - self._last_chunk_at_s) / tokens)
+        self._tokens += tokens
         self._untold_tokens += tokens
         if now_s - self._told_at_s >= _TOLD_EVERY_S:
             self.tell_tokens()
@@ -48,6 +50,7 @@ class MeteredResponse:
         self.finish = chunk.finish_reason
         if self.finish is not None:
             sink.record(metrics.E2E_S, now_s - self._began_at_s)
+            sink.record(metrics.RESPONSE_LENGTH, self._tokens)
             self._promise(chunk.ledger, chunk.stats)
 
     @property

@@ -37,7 +37,7 @@ def promtool(*arguments: str, folder: Path) -> None:
     program = shutil.which("promtool")
     if program is None:
         pytest.skip("needs promtool (Debian package prometheus)")
-    done = subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
 

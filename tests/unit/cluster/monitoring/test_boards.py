@@ -40,7 +40,7 @@ def test_every_expression_parses(tmp_path: Path) -> None:
 def test_a_panel_says_what_it_shows_in_which_unit(panel: Panel) -> None:
     assert panel.text.endswith(".")
     assert panel.title
-    assert panel.unit in {"short", "s", "percentunit", "reqps", "bps", "decbits", "count:tok/s"}
+    assert panel.unit in {"short", "s", "percentunit", "reqps", "bps", "decbits", "count:tok", "count:tok/s"}
     assert (panel.warn is None) is (panel.alarm is None)
     assert all(query.legend for query in panel.queries) or len(panel.queries) == 1
     assert panel.to is None or panel.to in {board.name for board in BOARDS}

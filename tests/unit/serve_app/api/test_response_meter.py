@@ -42,6 +42,7 @@ def test_latencies_are_those_the_client_sees() -> None:
     assert sink.of(metrics.E2E_S) == [1.75]
     assert (sink.of(metrics.PROMPT_TOKENS), sink.of(metrics.CACHED_TOKENS)) == ([9], [4])
     assert sink.of(metrics.GENERATION_TOKENS) == [5, 1], "at most once a second, and at the end"
+    assert (sink.of(metrics.PROMPT_LENGTH), sink.of(metrics.RESPONSE_LENGTH)) == ([9], [6])
     assert sink.of(metrics.RUNNING) == [1, 0]
     assert ends(sink) == {"length": 1}
 
