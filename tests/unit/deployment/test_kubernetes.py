@@ -316,7 +316,7 @@ def test_redis_is_told_its_password_beside_its_arguments() -> None:
     assert "$(" not in json.dumps([container["command"], container.get("args")]), "Kubernetes would put it there"
     found = re.fullmatch(r"redis:(\d+)\.(\d+)\.(\d+)@sha256:[0-9a-f]{64}", container["image"])
     assert found
-    assert tuple(map(int, found.groups())) >= (7, 4, 6)
+    assert tuple(map(int, found.groups())) >= (8, 6, 3)
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
 
 
