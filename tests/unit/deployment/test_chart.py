@@ -129,6 +129,28 @@ def test_keys_are_where_ingresses_run() -> None:
         assert overlay.config.auth.keys_file == "/etc/outrider/keys/keys.yaml"
 
 
+def test_gateways_are_dialled_over_tls_by_devices_that_are_known() -> None:
+    values = {
+        "gateways": {"replicas": 2, "address": "devices.example"},
+        "keys": {"secret": "outrider-keys"},
+        "config": {"ingress": {"count": 2}},
+    }
+    overlay = installed(values)
+    accepted(overlay)
+    gateway = overlay.groups["gateway"]
+    assert gateway.offered == {"CPU": 2.0, "GPU": 0.0, "gateway": 1.0, "ingress": 1.0}
+    (service,) = overlay.of_kind("Service")
+    (port,) = service["spec"]["ports"]
+    assert gateway.ports[port["targetPort"]] == 8443
+    assert service["spec"]["selector"]["ray.io/group"] == "gateway"
+    (application,) = overlay.serve.applications
+    config = application.args["config"]["gateway"]
+    assert (config["port"], config["count"], config["address"]) == (8443, 2, "devices.example")
+    files = {config[name].rpartition("/")[0] for name in ("certificate", "private_key", "devices_file")}
+    assert files < set(mounts(gateway)), "beside the keys, as an ingress runs there"
+    assert overlay.secrets() == {"outrider-gateway-tls", "outrider-devices", "outrider-keys"}
+
+
 def test_several_gpus_share_memory() -> None:
     verifier = installed(SITES["vLLM on two GPUs"]).groups["verifier"]
     assert verifier.offered == {"CPU": 4.0, "GPU": 2.0, "verifier": 1.0}
@@ -175,6 +197,7 @@ def test_monitors_have_the_operators_labels_and_boards_are_whole() -> None:
             r"needs at least config.verifiers.num_gpus \(2\), found 1",
         ),
         ({"config": {"verifiers": {"count": 3}}}, "verifiers.replicas needs at least config.verifiers' 3, found 1"),
+        ({"gateways": {"replicas": 2}}, "gateways.address needs the name that devices dial"),
         ({"config": {"http": {"port": 80}}}, "config.http.port needs 8000, the pods' port, found 80"),
         ({"redis": {"enabled": True, "external": "r:1"}}, "redis needs enabled: false beside external"),
         (

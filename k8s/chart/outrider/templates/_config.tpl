@@ -5,6 +5,15 @@
 {{- if include "outrider.hasModel" . }}
 {{- $_ := set $known "model" (dict "target" (printf "/models/%s" .Values.model.name)) }}
 {{- end }}
+{{- with .Values.gateways }}
+{{- if .replicas }}
+{{- $address := required "gateways.address needs the name that devices dial, found none" .address }}
+{{- $tls := dict "certificate" "/etc/outrider/gateway/tls.crt" "private_key" "/etc/outrider/gateway/tls.key" }}
+{{- $gateway := dict "port" 8443 "address" $address "count" (int .replicas) "resources" (dict "gateway" 1.0) }}
+{{- $who := dict "devices_file" "/etc/outrider/devices/devices.yaml" }}
+{{- $_ := set $known "gateway" (merge $gateway $tls $who) }}
+{{- end }}
+{{- end }}
 {{- toYaml (mergeOverwrite $known (deepCopy .Values.config)) }}
 {{- end }}
 
@@ -31,9 +40,10 @@
 {{- if ne (int (($config.http | default dict).port | default 8000)) 8000 }}
 {{- fail (printf "config.http.port needs 8000, the pods' port, found %v" $config.http.port) }}
 {{- end }}
-{{- if and $config.ingress .Values.ingresses.replicas }}
-{{- if gt (int ($config.ingress.count | default 1)) (int .Values.ingresses.replicas) }}
-{{- fail (printf "ingresses.replicas needs at least config.ingress.count (%v), found %v" $config.ingress.count .Values.ingresses.replicas) }}
+{{- $ingresses := add .Values.ingresses.replicas .Values.gateways.replicas }}
+{{- if and $config.ingress $ingresses }}
+{{- if gt (int ($config.ingress.count | default 1)) (int $ingresses) }}
+{{- fail (printf "ingresses.replicas needs at least config.ingress.count (%v) less gateways.replicas, found %v" $config.ingress.count .Values.ingresses.replicas) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -69,6 +69,10 @@ securityContext:
 {{- $mounts = append $mounts (dict "name" "models" "mountPath" $path "readOnly" true) }}
 {{- end }}
 {{- if .keys }}{{ $mounts = append $mounts (dict "name" "keys" "mountPath" "/etc/outrider/keys" "readOnly" true) }}{{ end }}
+{{- if .devices }}
+{{- $mounts = append $mounts (dict "name" "gateway-tls" "mountPath" "/etc/outrider/gateway" "readOnly" true) }}
+{{- $mounts = append $mounts (dict "name" "devices" "mountPath" "/etc/outrider/devices" "readOnly" true) }}
+{{- end }}
 {{- if .group.sharedMemory }}{{ $mounts = append $mounts (dict "name" "shared-memory" "mountPath" "/dev/shm") }}{{ end }}
 {{- with concat $mounts .group.volumeMounts }}
 volumeMounts:
@@ -86,6 +90,10 @@ volumeMounts:
 {{- end }}
 {{- end }}
 {{- if .keys }}{{ $volumes = append $volumes (dict "name" "keys" "secret" (dict "secretName" .root.Values.keys.secret)) }}{{ end }}
+{{- if .devices }}
+{{- $volumes = append $volumes (dict "name" "gateway-tls" "secret" (dict "secretName" .group.tlsSecret)) }}
+{{- $volumes = append $volumes (dict "name" "devices" "secret" (dict "secretName" .group.devicesSecret)) }}
+{{- end }}
 {{- with .group.sharedMemory }}
 {{- $volumes = append $volumes (dict "name" "shared-memory" "emptyDir" (dict "medium" "Memory" "sizeLimit" .)) }}
 {{- end }}
