@@ -18,8 +18,7 @@ sys.modules.update(dict.fromkeys(without))  # importing any of these is an Impor
 for name in modules:
     module = importlib.import_module(name)
     for found in pkgutil.walk_packages(getattr(module, "__path__", ()), name + "."):
-        if found.name != "edge.setup":  # builds the distribution
-            importlib.import_module(found.name)
+        importlib.import_module(found.name)
 print(len(sys.modules))
 """
 

@@ -16,7 +16,7 @@ from outrider.contracts.verifying import OpenGeneration
 from outrider.protocols.registry import PLAINEST
 from outrider.session.session import CoordinatorSession
 
-_EDGE = Path(__file__).parents[3] / "edge"
+_EDGE = Path(__file__).parents[3] / "edge" / "wheel"
 _DEADLINE_S = 30.0
 _PROMPT = tuple(range(500, 564))
 _WINDOW = 8

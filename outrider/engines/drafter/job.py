@@ -6,6 +6,7 @@ Bookkeeping only: no model, no forward pass.
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,11 +20,13 @@ from outrider.drafting.growing import GrowingTree
 from outrider.drafting.recalibration import ChainPredictor, ChainVerdict, Recalibration, SentChain, verdict_on
 from outrider.drafting.stops import NeverStop, StopRule
 from outrider.engines.drafter.tree import DraftTree
-from outrider.engines.kv.store import SequenceKv
 from outrider.engines.segments import Move
 from outrider.protocols.protocol import DraftProtocol, DrawnRow, Layer
 from outrider.protocols.registry import PROTOCOLS
 from outrider.sampling.row_groups import TokenCounts
+
+if TYPE_CHECKING:  # devices have other KV
+    from outrider.engines.kv.store import SequenceKv
 
 RowKey = tuple[int, int]  # position a row predicts, hash of the tokens before it
 
@@ -74,7 +77,7 @@ class DraftedGeneration:
         self,
         request: OpenGeneration,
         terms: DraftTerms,
-        kv: SequenceKv,
+        kv: "SequenceKv",
         vocab_size: int,
         recalibration: Recalibration,
     ) -> None:

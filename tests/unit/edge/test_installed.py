@@ -30,7 +30,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment's, with the wheel and links to what it needs."""
     folder = tmp_path_factory.mktemp("device")
     build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder)]
-    subprocess.run([*build, str(ROOT / "edge")], check=True, capture_output=True)
+    subprocess.run([*build, str(ROOT / "edge" / "wheel")], check=True, capture_output=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True)
     (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
     (wheel,) = folder.glob("outrider_edge-*.whl")

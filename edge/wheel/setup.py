@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-TREE = Path(__file__).resolve().parents[1]
+TREE = Path(__file__).resolve().parents[2]
 MAIN, ROOTS = "edge.main", ("edge", "outrider")
 
 
@@ -72,7 +72,7 @@ if __name__ == "__main__":
         setup(
             version=version(),
             packages=[name for name in needed() if file_of(name).name == "__init__.py"],
-            package_dir={"": ".."},
+            package_dir={"": "../.."},
             cmdclass={"build_py": BuildNeeded},
             options=options,
         )
