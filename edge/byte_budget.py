@@ -2,7 +2,7 @@
 
 import asyncio
 
-_PAGE_BYTES = 4096  # the least that a call counts
+_LEAST_BYTES = 4096  # that a call counts
 
 
 class ByteBudget:
@@ -10,21 +10,18 @@ class ByteBudget:
 
     def __init__(self, most_bytes: int) -> None:
         """``most_bytes`` bounds each call, too."""
-        self._pages, self._turn = asyncio.Semaphore(most_bytes // _PAGE_BYTES), asyncio.Lock()
+        self._left, self._turn, self._given = most_bytes, asyncio.Lock(), asyncio.Event()
 
     async def take(self, size: int) -> int:
         """Wait for room for ``size`` bytes; returns what is to be given back."""
-        taken, needed = 0, size // _PAGE_BYTES + 1
+        needed = size + _LEAST_BYTES
         async with self._turn:
-            try:
-                while taken < needed:
-                    await self._pages.acquire()
-                    taken += 1
-            except BaseException:
-                self.give_back(taken)
-                raise
-        return taken
+            while self._left < needed:
+                self._given.clear()
+                await self._given.wait()
+            self._left -= needed
+        return needed
 
     def give_back(self, taken: int) -> None:
-        for _ in range(taken):
-            self._pages.release()
+        self._left += taken
+        self._given.set()

@@ -6,19 +6,29 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 
+import numpy as np
+
 from outrider.contracts.drafting import Draft, DraftAnswer
 from outrider.contracts.requests import GenerationId
+from outrider.drafting.features import DraftFeatures
 from outrider.drafting.recalibration import ChainVerdict
 from outrider.engines.onnx.engine import OnnxDrafter
 
+_NOT_KEPT = DraftFeatures(np.ones(1))
+
 
 class CountingDrafter(OnnxDrafter):
+    """Keeps no rows for verdicts, of which only lengths are counted."""
+
     drafted = 0  # tokens
 
     def step(self, among: Collection[GenerationId] | None = None) -> list[DraftAnswer]:
         answers = super().step(among)
         self.drafted += sum(len(answer.token_ids) for answer in answers if isinstance(answer, Draft))
         return answers
+
+    def _features(self, *_: object) -> DraftFeatures:
+        return _NOT_KEPT
 
 
 class Verdicts:
@@ -39,8 +49,8 @@ class StatusLine:
         self._name, self._clock = name, clock
         self._at_s, self._drafted, self._accepted, self._tested = clock(), 0, 0, 0
 
-    def line(self, engine: CountingDrafter, verdicts: Verdicts, generations: int, connections: int) -> str:
-        """Return what was drafted since the last line, for how many generations, and whether anybody is connected.
+    def line(self, engine: CountingDrafter, verdicts: Verdicts, generations: int, link: str) -> str:
+        """Return what was drafted since the last line, for how many generations, and ``link``: who is connected.
 
         Of the engine only counters are read: its thread changes the rest meanwhile.
         """
@@ -50,7 +60,6 @@ class StatusLine:
         tests = tested - self._tested
         share = f"{(accepted - self._accepted) / tests:.2f} accepted" if tests else "none tested"
         self._at_s, self._drafted, self._accepted, self._tested = now_s, drafted, accepted, tested
-        link = f"{connections} coordinators connected" if connections else "no coordinator connected"
         return f"{self._name}: {generations} generations, {rate:.1f} tokens/s, {share}, {link}"
 
 

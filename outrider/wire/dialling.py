@@ -127,7 +127,7 @@ def is_name(text: str) -> bool:
 
 
 def is_address(text: str) -> bool:
-    """Whether it is host:port, and short enough to be told."""
+    """Whether it is host:port, and short enough to be sent."""
     found = _ADDRESS.fullmatch(text) if len(text) <= _MOST_ADDRESS_CHARS else None
     return found is not None and 0 < int(found[1]) < 2**16
 
@@ -145,10 +145,10 @@ def write_dialled(message: FromDevice | FromGateway) -> bytes:
         case Bye():
             data = bytes([kind])
         case _:
-            told = {field.name: _plain(getattr(message, field.name)) for field in fields(message)}
-            if "reason" in told:
-                told["reason"] = _shown(told["reason"])
-            data = bytes([kind]) + json.dumps(told).encode()
+            values = {field.name: _plain(getattr(message, field.name)) for field in fields(message)}
+            if "reason" in values:
+                values["reason"] = _shown(values["reason"])
+            data = bytes([kind]) + json.dumps(values).encode()
             _read(data, (type(message),))
     return _bounded(data, type(message))
 
@@ -179,8 +179,8 @@ def _read(data: bytes, kinds: tuple[type, ...]) -> Any:
             return DeviceReady(content)
         if kind is Bye:
             return Bye()
-        told = json.loads(content)
-        return kind(**{name: read(told[name]) for name, read in _READERS[kind].items()})
+        values = json.loads(content)
+        return kind(**{name: read(values[name]) for name, read in _READERS[kind].items()})
     except (AttributeError, KeyError, ValueError, TypeError, struct.error, RecursionError) as error:
         raise MessageError(f"needs a {kind.__name__}: {error!r:.200}") from None
 

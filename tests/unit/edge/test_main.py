@@ -17,10 +17,10 @@ from tests.budgets import ROOT
 from tests.unit.engines.conftest import loaded, tiny_llama
 
 DEADLINE_S = 60.0
-MAIN = "import sys, time, edge.main, edge.host\n{}\nsys.exit(edge.main.main(sys.argv[1:]))"
+MAIN = "import sys, time, edge.main, edge.host, edge.running, edge.status\n{}\nsys.exit(edge.main.main(sys.argv[1:]))"
 BROKEN = """
 def step(self, among=None): {}
-edge.main.CountingDrafter.step, edge.host._HUNG_S, edge.main._CHECK_S = step, 0.3, 0.1
+edge.status.CountingDrafter.step, edge.host._HUNG_S, edge.running._CHECK_S = step, 0.3, 0.1
 """
 Start = Callable[..., subprocess.Popen[bytes]]
 

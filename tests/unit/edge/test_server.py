@@ -10,9 +10,10 @@ import pytest
 
 from actors.waiting import within
 from edge import server as serving
+from edge.answering import MOST_CALL_BYTES, MOST_DEVICE_PROBE_BYTES
 from edge.byte_budget import ByteBudget
 from edge.frames import frame, read_frame, read_head
-from edge.server import MOST_CALL_BYTES, MOST_CONNECTIONS, MOST_DEVICE_PROBE_BYTES, HostServer
+from edge.server import MOST_CONNECTIONS, HostServer
 from outrider.contracts.errors import DrafterBrokenError
 from outrider.link.state import MAX_PROBE_BITS
 from outrider.wire.calls import write_call
@@ -126,7 +127,7 @@ def test_no_more_connections_are_served_than_there_may_be(tmp_path: Path) -> Non
 @pytest.mark.parametrize("stands", ["sending", "reading"])
 def test_a_connection_that_stands_still_ends(stands: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else what it holds would be held for good."""
-    monkeypatch.setattr(serving, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(serving, "PATIENCE_S", 0.1)
 
     async def still(_: WaitingHost, connect: Connect) -> None:
         reader, writer = await connect()
@@ -146,13 +147,13 @@ def test_a_budget_gives_back_what_a_cancelled_call_took() -> None:
     async def taken() -> None:
         budget = ByteBudget(3 * 4096)
         held = await budget.take(4096)
-        assert held == 2
+        assert held == 2 * 4096
         waiting = asyncio.ensure_future(budget.take(4096))
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait({waiting})
-        assert await budget.take(0) == 1
+        assert await budget.take(0) == 4096
         budget.give_back(held)
-        assert await budget.take(4096) == 2
+        assert await budget.take(4096) == held
 
     asyncio.run(within(SOON_S, taken()))

@@ -1,0 +1,219 @@
+"""One connection to a gateway, from the first message until either side leaves it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Protocol
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+from websockets.typing import Subprotocol
+
+from edge.answering import MOST_CALL_BYTES, PATIENCE_S, AnswerBounds, Answering
+from edge.gateway_access import GatewayAccess
+from edge.loaded_drafter import LoadedDrafter
+from outrider import __version__
+from outrider.contracts.errors import MessageError, OutriderError
+from outrider.versions import DIAL_VERSIONS
+from outrider.wire.dialling import (
+    DEVICE_PATH,
+    SUBPROTOCOL,
+    Bye,
+    DeviceReady,
+    Hello,
+    MoveTo,
+    NumberedCall,
+    NumberedReply,
+    Refused,
+    Welcome,
+    read_from_gateway,
+    write_dialled,
+)
+from outrider.wire.replies import plain
+
+_MOST_MESSAGE_BYTES = MOST_CALL_BYTES + 8
+_QUEUED_FRAMES = 2  # that the library reads ahead
+_MOST_UNREAD_BYTES = 2**24  # of what this side wrote
+_DIAL_S, _CLOSE_S = 5.0, 1.0
+_SILENT_PINGS = 3
+_LEAVE_S = 1.0  # for calls under way, before a gateway is left for another
+
+
+class GatewayRefusedError(OutriderError):
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(refused.reason)
+        self.refused = refused
+
+
+class GatewaySilentError(OutriderError):
+    """Nothing was heard for three pings: the connection is dead, or this device has another address now."""
+
+
+class LinkedDevice(Protocol):
+    """What a link asks of the device that it belongs to."""
+
+    def hello(self) -> Hello: ...
+
+    async def drafting_for(self, address: str, welcome: Welcome) -> LoadedDrafter:
+        """Return what drafts, fetched and loaded if it is not there."""
+
+    def is_served(self, link: "DialledLink", welcome: Welcome) -> None:
+        """Note that the gateway may call."""
+
+    def move(self, link: "DialledLink", to: MoveTo) -> None:
+        """Begin to dial there."""
+
+
+class _HeardConnection(ClientConnection):
+    """Notes when anything was heard, pings too, and ends when the other side reads nothing of what it asks for."""
+
+    heard_at_s = 0.0
+
+    def data_received(self, data: bytes) -> None:
+        self.heard_at_s = time.monotonic()
+        super().data_received(data)
+        if self.transport.get_write_buffer_size() > _MOST_UNREAD_BYTES:
+            self.transport.abort()
+
+
+class _Dial(connect):
+    def process_redirect(self, exc: Exception) -> Exception:
+        """Follow none: another host would be told who this device is."""
+        return exc
+
+
+class DialledLink:
+    """``served``: whether the gateway could call."""
+
+    def __init__(self, address: str, access: GatewayAccess, device: LinkedDevice, bounds: AnswerBounds) -> None:
+        self.address, self._access, self._device, self._bounds = address, access, device, bounds
+        self.served = False
+        self._connection: _HeardConnection | None = None
+        self._answering: Answering | None = None
+
+    async def serve(self) -> None:
+        """Dial, and answer calls until the gateway, or ``leave``, closes the connection.
+
+        Raises:
+            GatewayRefusedError: the gateway does not serve this device.
+            GatewaySilentError: nothing was heard for three pings.
+            MessageError: the gateway says what no gateway may.
+            OSError, WebSocketException: it cannot be dialled, or the connection is lost.
+            OutriderError: certificates, keys or the drafter's file cannot be used.
+        """
+        async with self._dialled() as connection:
+            try:
+                await self._send(write_dialled(self._device.hello()))
+                async with asyncio.timeout(_DIAL_S):
+                    welcome = self._read(await connection.recv())
+                if not isinstance(welcome, Welcome) or not DIAL_VERSIONS.has(welcome.version):
+                    raise MessageError(f"needs a welcome of version {DIAL_VERSIONS}, found {welcome!r:.60}")
+                await self._draft(connection, welcome)
+            finally:
+                if self._answering is not None:
+                    self._answering.cancel()
+
+    async def bye(self) -> None:
+        """Tell the gateway that this device stops."""
+        if self._connection is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_S):
+                    await self._send(write_dialled(Bye()))
+                    await self._connection.close()
+
+    async def leave(self) -> None:
+        """Close the connection once the calls under way are answered."""
+        if self._answering is not None:
+            await self._answering.finish(_LEAVE_S)
+        if self._connection is not None:
+            await self._connection.close()
+
+    @asynccontextmanager
+    async def _dialled(self) -> AsyncIterator[_HeardConnection]:
+        dial = _Dial(
+            f"wss://{self.address}{DEVICE_PATH}",
+            subprotocols=[Subprotocol(SUBPROTOCOL)],
+            compression=None,
+            additional_headers=self._access.headers(),
+            user_agent_header=f"outrider-edge/{__version__}",
+            open_timeout=_DIAL_S,
+            ping_interval=None,
+            close_timeout=_CLOSE_S,
+            max_size=_MOST_MESSAGE_BYTES,
+            max_queue=_QUEUED_FRAMES,
+            create_connection=_HeardConnection,
+            ssl=await asyncio.to_thread(self._access.context),
+        )
+        async with dial as connection:
+            assert isinstance(connection, _HeardConnection), "dial makes no other"
+            if connection.subprotocol != SUBPROTOCOL:
+                raise MessageError(f"needs a gateway that speaks {SUBPROTOCOL}, found {connection.subprotocol}")
+            self._connection = connection
+            yield connection
+
+    async def _draft(self, connection: _HeardConnection, welcome: Welcome) -> None:
+        """Load the drafter, say so, and answer calls; meanwhile the gateway may end this, or move the device."""
+        reading = asyncio.ensure_future(self._read_on(connection, _SILENT_PINGS * welcome.ping_s))
+        loading = asyncio.ensure_future(self._device.drafting_for(self.address, welcome))
+        try:
+            await asyncio.wait({reading, loading}, return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                drafting = await loading
+                self._answering = Answering(drafting.host, self._bounds, self._reply)
+                await self._send(write_dialled(DeviceReady(plain(drafting.card))))
+                self.served = True
+                self._device.is_served(self, welcome)
+            await reading
+        finally:
+            for task in (reading, loading):
+                task.cancel()
+            await asyncio.gather(reading, loading, return_exceptions=True)
+
+    async def _read_on(self, connection: _HeardConnection, silent_s: float) -> None:
+        while True:
+            message = self._read(await _received(connection, silent_s))
+            match message:
+                case NumberedCall(number, call) if self._answering is not None:
+                    held = await self._answering.room(len(call))
+                    self._answering.answer(number, call, held)
+                case MoveTo():
+                    self._device.move(self, message)
+                case _:
+                    raise MessageError(f"needs calls of a device that is ready, found a {type(message).__name__}")
+
+    def _read(self, data: str | bytes) -> Welcome | NumberedCall | MoveTo:
+        if isinstance(data, str):
+            raise MessageError("needs binary messages, found text")
+        message = read_from_gateway(data)
+        if isinstance(message, Refused):
+            raise GatewayRefusedError(message)
+        return message
+
+    async def _reply(self, number: int, reply: bytes) -> None:
+        await self._send(write_dialled(NumberedReply(number, reply)))
+
+    async def _send(self, data: bytes) -> None:
+        """Send, unless the connection has ended: whoever reads it hears why."""
+        assert self._connection is not None
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._connection.send(data)
+        except ConnectionClosed:
+            pass
+        except TimeoutError:  # it does not read
+            self._connection.transport.abort()
+
+
+async def _received(connection: _HeardConnection, silent_s: float) -> str | bytes:
+    """Return the next message. Only time in which one is waited for counts as silence: a full queue hears nothing."""
+    connection.heard_at_s = time.monotonic()
+    while True:
+        left_s = connection.heard_at_s + silent_s - time.monotonic()
+        if left_s <= 0:
+            connection.transport.abort()
+            raise GatewaySilentError(f"needs to hear of the gateway within {silent_s:.1f} s, found silence")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left_s):
+                message: str | bytes = await connection.recv()
+                return message
