@@ -60,13 +60,13 @@ def wait_range_s(error: Exception, usual_s: float) -> tuple[float, float]:
     return _LEAST_S, usual_s
 
 
-def failure_told(error: Exception) -> str:
+def failure_text(error: Exception) -> str:
     """Return a line: what is wrong, and what to do about it."""
-    text = _told(error.reason if isinstance(error, URLError) and isinstance(error.reason, Exception) else error)
+    text = _text(error.reason if isinstance(error, URLError) and isinstance(error.reason, Exception) else error)
     return "".join(char if char.isprintable() else " " for char in text[:_MOST_CHARS])
 
 
-def _told(error: Exception) -> str:
+def _text(error: Exception) -> str:
     if isinstance(error, GatewayRefusedError):
         return f"the gateway refused this device: {error}; {_TODO[error.refused.code]}"
     if isinstance(error, InvalidStatus) and error.response.status_code in _IDENTITY:

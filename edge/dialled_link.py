@@ -58,7 +58,7 @@ class LinkedDevice(Protocol):
     async def drafting_for(self, address: str, welcome: Welcome) -> LoadedDrafter:
         """Return what drafts, fetched and loaded if it is not there."""
 
-    def is_served(self, link: "DialledLink", welcome: Welcome) -> None:
+    def note_served(self, link: "DialledLink", welcome: Welcome) -> None:
         """Note that the gateway may call."""
 
     def move(self, link: "DialledLink", to: MoveTo) -> None:
@@ -93,7 +93,7 @@ class DialledLink:
         self._answering: Answering | None = None
 
     async def serve(self) -> None:
-        """Dial, and answer calls until the gateway, or ``leave``, closes the connection.
+        """Dial, and answer calls until the gateway, or ``close_when_answered``, closes the connection.
 
         Raises:
             GatewayRefusedError: the gateway does not serve this device.
@@ -122,7 +122,7 @@ class DialledLink:
                     await self._send(write_dialled(Bye()))
                     await self._connection.close()
 
-    async def leave(self) -> None:
+    async def close_when_answered(self) -> None:
         """Close the connection once the calls under way are answered."""
         if self._answering is not None:
             await self._answering.finish(_LEAVE_S)
@@ -163,7 +163,7 @@ class DialledLink:
                 self._answering = Answering(drafting.host, self._bounds, self._reply)
                 await self._send(write_dialled(DeviceReady(plain(drafting.card))))
                 self.served = True
-                self._device.is_served(self, welcome)
+                self._device.note_served(self, welcome)
             await reading
         finally:
             for task in (reading, loading):

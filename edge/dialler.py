@@ -15,7 +15,7 @@ from pathlib import Path
 from websockets.exceptions import WebSocketException
 
 from edge.answering import AnswerBounds
-from edge.dial_failures import failure_told, never_again, wait_range_s
+from edge.dial_failures import failure_text, never_again, wait_range_s
 from edge.dialled_link import DialledLink, GatewayRefusedError, GatewaySilentError
 from edge.drafter_cache import DrafterCache, open_file
 from edge.gateway_access import GatewayAccess
@@ -110,14 +110,14 @@ class Dialler:
             self.drafting, self._digest = drafting, welcome.file
             return drafting
 
-    def is_served(self, link: DialledLink, welcome: Welcome) -> None:
+    def note_served(self, link: DialledLink, welcome: Welcome) -> None:
         """Note the gateways to dial next, and leave the one before."""
         self._failures = 0
         known = dict.fromkeys((link.address, *welcome.others, self._access.address, *self._addresses))
         self._addresses = list(known)[:_MOST_ADDRESSES]
         before, self._served = self._served, link
         if before is not None and before in self._links.values():
-            self._leaving = asyncio.ensure_future(before.leave())
+            self._leaving = asyncio.ensure_future(before.close_when_answered())
         self._where = f"{welcome.device} at {link.address}"
         self._say(self._where)
 
@@ -159,7 +159,7 @@ class Dialler:
             return 0.0
         usual_s = min(_MOST_S, _FIRST_S * 2 ** min(self._failures // len(self._addresses), 9))
         wait_s = random.uniform(*wait_range_s(error, usual_s))  # noqa: S311 (spreads devices)
-        self._say(f"not connected: {failure_told(error)}; dials {self._addresses[0]} in {max(1, round(wait_s))} s")
+        self._say(f"not connected: {failure_text(error)}; dials {self._addresses[0]} in {max(1, round(wait_s))} s")
         return wait_s
 
     async def _file(self, address: str, welcome: Welcome) -> Path:

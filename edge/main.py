@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from edge.dial_failures import failure_told
+from edge.dial_failures import failure_text
 from edge.dialled_link import GatewayRefusedError
 from edge.drafter_cache import DrafterCache, cache_folder
 from edge.gateway_access import GatewayAccess, address_of
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.flush()
         os._exit(_BROKEN)  # else the interpreter would wait for the engine's thread
     except GatewayRefusedError as error:
-        _tell(failure_told(error))
+        _tell(failure_text(error))
         return USER_ERROR
     except OutriderError as error:
         _tell(str(error))

@@ -214,7 +214,7 @@ def test_a_refusal_for_good_ends_it_and_says_what_to_do(
                     return
                 with pytest.raises(GatewayRefusedError, match="because") as refused:
                     await task
-                told = dial_failures.failure_told(refused.value)
+                told = dial_failures.failure_text(refused.value)
                 assert told.startswith("the gateway refused this device: because; ")
 
     soon_done(test())
