@@ -47,10 +47,10 @@ class JoinedDevices:
 
     async def admit(self, dial: DeviceDial, identity: DeviceIdentity) -> DeviceAdmission | Refused:
         """Ask the fleet; while it does not answer, a process that is here already may go on."""
-        known = next((one for one in self._joined.values() if one.dial.device == dial.device), None)
         try:
             return await self._fleet.admit(dial)
         except FleetUnavailableError as error:
+            known = next((one for one in self._joined.values() if one.dial.device == dial.device), None)
             if known is None or known.dial.process != dial.process or known.identity.name != identity.name:
                 return Refused(RefusalCode.BUSY, f"the fleet does not answer: {error}", _RETRY_S)
             return DeviceAdmission(known.drafter, known.incarnation)

@@ -121,12 +121,12 @@ class DrafterGroupConfig:
         check_gpu(self.device, self.num_gpus)
         DRAFTERS[self.engine].check(self.device, self.dtype)
         if self.dials_in:
-            devices_only: dict[str, tuple[Any, str]] = {
+            not_told: dict[str, tuple[Any, Any]] = {
                 "engine": ("onnx", self.engine),
                 "round_log": (None, self.round_log),
                 "link": (None, self.link),
             }
-            for name, (needed, found) in devices_only.items():
+            for name, (needed, found) in not_told.items():
                 if found != needed:
                     raise ConfigError(name, f"{needed or 'null'} where from is gateway", found)
 

@@ -9,6 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from outrider.config.values import FORBID, Port, PositiveNumber, Resources, Text
 from outrider.contracts.errors import ConfigError
+from outrider.wire.dialling import is_address
 
 _Header = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9-]{1,64}$", description="the name of a header")]
 
@@ -32,6 +33,9 @@ class GatewayConfig:
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.private_key is None):
             raise ConfigError("private_key", "a file where there is a certificate, and none else", self.private_key)
+        named = self.address or "this-machine"
+        if not any(map(is_address, (named, f"{named}:1", f"[{named}]:1"))):
+            raise ConfigError("address", "HOST or HOST:PORT, such as gateway.example:443", self.address)
         for proxy in self.proxies:
             try:
                 ip_network(proxy, strict=False)

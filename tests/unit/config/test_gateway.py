@@ -57,6 +57,8 @@ def test_what_a_device_cannot_be_told_is_refused(more: dict[str, object], told: 
     [
         ("gateway: {port: 0}", "gateway.port needs"),
         ("gateway: {certificate: a.pem}", "gateway.private_key needs a file where there is a certificate"),
+        ("gateway: {address: 'wss://host'}", "gateway.address needs HOST or HOST:PORT"),
+        ("gateway: {address: 'host:0'}", "gateway.address needs HOST or HOST:PORT"),
         ("gateway: {proxies: [everywhere]}", "gateway.proxies needs IP addresses or networks"),
         ("gateway: {identity_header: 'a: b'}", "gateway.identity_header needs"),
         ("drafters: [{name: a, from: afar}]", r"drafters\[0\].from needs"),

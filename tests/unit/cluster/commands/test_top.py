@@ -39,7 +39,7 @@ COORDINATOR = {
         "evictions": 7,
     },
 }
-DRAFTERS = [
+DRAFTERS: list[dict[str, object]] = [
     {"name": "drafter-e-0", "group": "e", "state": "ready", "reason": None, "generations": 3, "capacity": 32},
     {
         "name": "drafter-e-1",
@@ -119,7 +119,7 @@ def test_bars_are_as_long_as_their_phases(capsys: pytest.CaptureFixture[str]) ->
 
 def test_gateways_and_devices_that_dialled_in_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     dialled = {"device": "laptop", "gateway": "gateway-0", "down_bits": 8000, "up_bits": 12000}
-    drafter: dict[str, object] = {**DRAFTERS[0], "dialled": dialled}
+    drafter = dict[str, object](DRAFTERS[0], dialled=dialled)
     gateways = [
         {"name": "gateway-0", "address": "a:8443", "devices": 1, "connections": 2, "refused": {"revoked": 3}},
         {"name": "gateway-1", "address": "", "fault": "port is taken"},
