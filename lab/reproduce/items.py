@@ -80,7 +80,6 @@ _WISP: Sequence[tuple[str, tuple[str, ...], Callable[[Record], Sequence[Figures]
     ("table 3", ("qwen3-32b",), wisp.table_3, {}),
     ("table 1 and figure 8", ("loads",), wisp.table_1, {}),
     ("figure 7", ("mixed", "mixed-limited"), wisp.figure_7, {"free, lead": ".2f", "limited, lead": ".2f"}),
-    ("repairs of algorithm 1", ("repairs",), wisp.repairs, {}),
 )
 _SHORT = ("--prompts", "1", "--tokens", "8")
 ITEMS: Sequence[Item] = (

@@ -16,7 +16,6 @@ PARTS: Mapping[str, Callable[[Tables], None]] = {
     "loads": lambda tables: tables.table_1(),
     "mixed-limited": lambda tables: tables.mixed(memory=True),
     "qwen3-14b": lambda tables: tables.table_2("qwen3-14b"),
-    "repairs": lambda tables: tables.repairs(),
     "settings": lambda tables: tables.settings(),
 }
 _SELDOM = (100_000, 50, 1000)  # hardly any object of a run is garbage: a fifth of its time

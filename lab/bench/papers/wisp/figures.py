@@ -3,7 +3,8 @@
 A seed that lacks cells has fewer figures, or shorter ones.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import product
 from typing import Any
 
 from lab.bench.papers.wisp.tables import (
@@ -18,7 +19,6 @@ from lab.bench.papers.wisp.tables import (
     key_of,
 )
 from lab.simulation.published import SPEEDS_TOKENS_PER_S
-from lab.simulation.settings import WISP_CHANGES, Variant
 
 Cells = Mapping[str, Any]
 Figures = dict[str, list[float]]
@@ -29,22 +29,26 @@ _MODELS = (_LARGE, "qwen3-14b")
 
 def table_2(cells: Cells) -> list[Figures]:
     """Devices by model, system and speed, and how many times as many ours serves; with admission refusals apart."""
-    runs = []
-    for seed in SEEDS:
+
+    def of(seed: int) -> Figures:
         found: Figures = {}
-        for model in _MODELS:
-            for speed in SPEEDS_TOKENS_PER_S:
-                place = f"{model}, {speed:g}/s"
-                for system in TABLE_2:
-                    one = cells.get(key_of(model, system.name, (speed,), seed, memory=True))
-                    if one and system is ADMITTING:
-                        found[f"{place}, {system.name}, refusals count"] = [float(one["devices"])]
-                        found[f"{place}, refused %"] = [100.0 * one["refused_share"]]
-                    if one:
-                        found[f"{place}, {system.name}"] = [float(one["devices_apart"])]
-                found |= _leads(found, place)
-        runs.append(found)
-    return [run for run in runs if run]
+        for model, speed in product(_MODELS, SPEEDS_TOKENS_PER_S):
+            place = f"{model}, {speed:g}/s"
+            for system in TABLE_2:
+                one = cells.get(key_of(model, system.name, (speed,), seed, memory=True))
+                if one and system is ADMITTING:
+                    found[f"{place}, {system.name}, refusals count"] = [float(one["devices"])]
+                    found[f"{place}, refused %"] = [100.0 * one["refused_share"]]
+                if one:
+                    found[f"{place}, {system.name}"] = [float(one["devices_apart"])]
+            found |= _leads(found, place)
+        return found
+
+    return _of_seeds(of)
+
+
+def _of_seeds(of: Callable[[int], Figures]) -> list[Figures]:
+    return [found for seed in SEEDS if (found := of(seed))]
 
 
 def _leads(found: Figures, place: str) -> Figures:
@@ -56,41 +60,40 @@ def _leads(found: Figures, place: str) -> Figures:
 
 def table_3(cells: Cells) -> list[Figures]:
     """Tokens/s of each system at its capacity at the fastest speed, the one that Table 2 shows."""
-    fastest = SPEEDS_TOKENS_PER_S[-1]
-    runs = []
-    for seed in SEEDS:
+
+    def of(seed: int) -> Figures:
         found: Figures = {}
         for system in TABLE_2:
-            one = cells.get(key_of(_LARGE, system.name, (fastest,), seed, memory=True))
+            one = cells.get(key_of(_LARGE, system.name, SPEEDS_TOKENS_PER_S[-1:], seed, memory=True))
             if one:
                 found[system.name] = [one["apart_tokens_per_s" if system is ADMITTING else "goodput_tokens_per_s"]]
-        runs.append(found)
-    return [run for run in runs if run]
+        return found
+
+    return _of_seeds(of)
 
 
 def figure_7(cells: Cells) -> list[Figures]:
     """Devices with all classes at once, evenly many of each, with memory for everybody and with the limit."""
-    runs = []
-    for seed in SEEDS:
+
+    def of(seed: int) -> Figures:
         found: Figures = {}
-        for memory in (False, True):
-            for system in MIXED_SYSTEMS:
-                one = cells.get(key_of(_LARGE, system.name, SPEEDS_TOKENS_PER_S, seed, memory=memory))
-                if one:
-                    name = f"{'limited' if memory else 'free'}, {system.name}"
-                    found[name] = [float(one["devices"])]
-                    if system is ADMITTING:
-                        found[f"{name}, refusals apart"] = [float(one["devices_apart"])]
         for kv in ("free", "limited"):
+            for system in MIXED_SYSTEMS:
+                one = cells.get(key_of(_LARGE, system.name, SPEEDS_TOKENS_PER_S, seed, memory=kv == "limited"))
+                if one:
+                    found[f"{kv}, {system.name}"] = [float(one["devices"])]
+                if one and system is ADMITTING:
+                    found[f"{kv}, {system.name}, refusals apart"] = [float(one["devices_apart"])]
             found |= _leads(found, kv)
-        runs.append(found)
-    return [run for run in runs if run]
+        return found
+
+    return _of_seeds(of)
 
 
 def table_1(cells: Cells) -> list[Figures]:
     """Late rounds in % by class, the slowest first, and the share of them whose cause is the queue (Figure 8)."""
-    runs = []
-    for seed in SEEDS:
+
+    def of(seed: int) -> Figures:
         found: Figures = {}
         for system in TABLE_1:
             one = cells.get(f"table 1 | {system.name} | seed {seed}")
@@ -98,20 +101,9 @@ def table_1(cells: Cells) -> list[Figures]:
                 found[system.name] = [100.0 * rate for rate in one["late_rounds"]]
                 late = sum(one["queue"]) + sum(one["compute"])
                 found[f"queue, {system.name}"] = [100.0 * sum(one["queue"]) / late if late else 0.0]
-        runs.append(found)
-    return [run for run in runs if run]
+        return found
 
-
-def repairs(cells: Cells) -> list[Figures]:
-    """Devices at 8 tokens/s under each repair of Algorithm 1, and under first come, first served."""
-    runs = []
-    for seed in SEEDS:
-        keys = {
-            variant.value: key_of(_LARGE, variant.value, (8.0,), seed, memory=True)
-            for variant in (*WISP_CHANGES, Variant.PREDICTOR, Variant.KV)
-        }
-        runs.append({name: [float(cells[key]["devices"])] for name, key in keys.items() if key in cells})
-    return [run for run in runs if run]
+    return _of_seeds(of)
 
 
 def settings(cells: Cells) -> list[Figures]:

@@ -17,7 +17,6 @@ from lab.bench.papers.wisp.tuning import OUR_CHANGES, OUR_START, WISP_CHANGES, W
 from lab.simulation.experiment import Case, Cell, run, run_cell
 from lab.simulation.published import SPEEDS_TOKENS_PER_S, TABLE_12
 from lab.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
-from lab.simulation.settings import WISP_CHANGES as REPAIRS
 from lab.simulation.settings import WITHOUT_LIMIT, Tuning, Variant, preset
 from outrider.contracts.cost import LinearCostModel
 
@@ -173,16 +172,9 @@ class Tables:
                 "late_rounds": [one.round_violation_rate for one in classes],
                 "queue": [one.late_queue_rounds for one in classes],
                 "compute": [one.late_compute_rounds for one in classes],
-                "goodput_tokens_per_s": found.goodput_tokens_per_s,
             }
 
         self._kept(f"table 1 | {system.name} | seed {seed}", cell, load)
-
-    def repairs(self) -> None:
-        """Capacity at 8 tokens/s of what may be done with a doomed block, and of each change of ``wisp_fair``."""
-        for variant in (*REPAIRS[1:], Variant.PREDICTOR, Variant.KV):
-            for seed in self._seeds:
-                self._cell(_LARGE, System(variant.value, variant), (8.0,), seed, memory=True)
 
     def _cell(self, model: str, system: System, speeds: tuple[float, ...], seed: int, *, memory: bool) -> None:
         with suppress(NotRecordedError):

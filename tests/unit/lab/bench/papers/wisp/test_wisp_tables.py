@@ -108,7 +108,6 @@ def test_the_page_asks_for_figures_that_there_are() -> None:
             for seed in SEEDS
             for memory in (False, True)
         ),
-        *(key_of("qwen3-32b", one.value, (8.0,), seed, memory=True) for one in Variant for seed in SEEDS),
     ]
     cells: dict[str, dict[str, Any]] = dict.fromkeys(names, CELL)
     load = {"late_rounds": [0.0] * 4, "queue": [1] * 4, "compute": [0] * 4}
