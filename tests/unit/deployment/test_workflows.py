@@ -2,11 +2,13 @@
 
 import re
 import runpy
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.specifiers import SpecifierSet
 
 from outrider import __version__
 from tests.unit.deployment.manifests import ROOT
@@ -40,7 +42,11 @@ def test_jobs_have_what_they_need_and_an_end(workflow: Path) -> None:
     assert found[True], "on: YAML reads it as true"
     assert found["permissions"] == {"contents": "read"}, "more is for the job that needs it"
     for job in found["jobs"].values():
-        assert re.fullmatch(r"ubuntu-\d\d\.\d\d", job["runs-on"])
+        elsewhere = [
+            one["machine"] for one in job.get("strategy", {}).get("matrix", {}).get("include", []) if "machine" in one
+        ]
+        for machine in elsewhere or [job["runs-on"]]:
+            assert re.fullmatch(r"ubuntu-\d\d\.\d\d(-arm)?|macos-\d\d", machine)
         assert job["timeout-minutes"] <= 120
         assert set(job.get("needs", "").split()) <= set(found["jobs"])
     for step in steps(workflow):
@@ -92,8 +98,14 @@ def test_the_makefile_has_every_target_that_is_made() -> None:
 
 
 def test_versions_of_python_are_those_that_the_package_takes() -> None:
-    (checked,) = [read(path)["jobs"]["check"] for path in WORKFLOWS if path.stem == "ci"]
+    jobs = read(ROOT / ".github" / "workflows" / "ci.yml")["jobs"]
+    checked = jobs["check"]
     pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    taken = SpecifierSet(tomllib.loads(pyproject)["project"]["requires-python"])
+    found = {one["python"] for one in jobs["installs"]["strategy"]["matrix"]["include"]}
+    assert {*checked["strategy"]["matrix"]["python"], *found} == {
+        f"3.{minor}" for minor in range(99) if f"3.{minor}" in taken
+    }
     for version in checked["strategy"]["matrix"]["python"]:
         assert f'"Programming Language :: Python :: {version}"' in pyproject
 
