@@ -22,10 +22,12 @@ from traceback import format_exception
 
 import ray
 
+from actors.local_streams import Stream, listen, socket_file
 from actors.messages import ModelCard, Refusal, StepReply, VerifyCall
 from actors.start import started, starting
 from actors.verifier.call_reorder_buffer import CallReorderBuffer
 from actors.verifier.load_turn import load_turn
+from actors.verifier.step_stream import serve_steps
 from outrider.assembly.verifiers import build_verifier
 from outrider.contracts.errors import ContextTooLongError, VerifierLostError
 from outrider.contracts.requests import GenerationId
@@ -89,10 +91,19 @@ class VerifierActor:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._replies: asyncio.Queue[StepReply] = asyncio.Queue()
         self._heard = False
+        self._listening: asyncio.Server | None = None
 
     async def card(self) -> ModelCard:
         """Return the model's card. This is also the liveness probe; the event loop answers it while a step runs."""
         return self._card
+
+    async def listen(self) -> None:
+        """Listen for a coordinator on this node, once; it has the replies of steps from then on."""
+        if self._listening is None:
+            self._listening = await listen(socket_file(ray.get_runtime_context().get_actor_id() or ""), self._stream)
+
+    async def _stream(self, stream: Stream) -> None:
+        await serve_steps(stream, self._take_in, self._newest_replies())
 
     async def busy_s(self) -> float:
         """Return the seconds that the engine's thread has been in its present step; 0 between steps.
@@ -103,6 +114,9 @@ class VerifierActor:
 
     async def give(self, call: VerifyCall) -> None:
         """Take in a call; ``steps`` yields its outcomes."""
+        self._take_in(call)
+
+    def _take_in(self, call: VerifyCall) -> None:
         self._loop = asyncio.get_running_loop()
         with self._reorder_lock:
             self._reorder_buffer.put(call)
@@ -110,11 +124,15 @@ class VerifierActor:
 
     async def steps(self) -> AsyncGenerator[StepReply]:
         """Yield the reply of each step, for ever. Only the newest caller receives replies, those from its call on."""
-        if self._heard:  # the first caller also receives what was stepped before it came
-            self._replies = asyncio.Queue()
-        self._heard, replies = True, self._replies
+        replies = self._newest_replies()
         while True:
             yield await replies.get()
+
+    def _newest_replies(self) -> "asyncio.Queue[StepReply]":
+        if self._heard:  # the first caller also receives what was stepped before it came
+            self._replies = asyncio.Queue()
+        self._heard = True
+        return self._replies
 
     async def usage(self) -> KvUsage:
         return self._steps.usage

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,14 @@ from actors.coordinator.transport import DrafterTransport, RayDrafterTransport
 from actors.gateway_link import DialledHandle
 from actors.head_actors import CALLS_KEPT
 from actors.heartbeats import FleetNews
+from actors.local_streams import connect, socket_file
 from actors.messages import CoordinatorReport, DrafterId, FleetSettings, ModelCard, StepReply, VerifyCall
 from actors.plain_handle import address_of
 from actors.ray_errors import last_line
+from actors.ray_internals.core import actor_id_of
 from actors.tcp_counts import connections
 from actors.verifier.actor import VerifierActor
+from actors.verifier.step_stream import StepStream
 from actors.waiting import Named, within
 from outrider.assembly.verifiers import process_variables
 from outrider.contracts.errors import VerifierLostError
@@ -72,18 +75,36 @@ class VerifierPort:
         self.is_up = False  # by the last answer or error
         self._coming_up: asyncio.Task[None] | None = None  # one task since the last loss, which all waiters share
         self._killing: asyncio.Task[None] | None = None  # kept, as asyncio itself keeps only weak references to tasks
+        self._held: list[VerifyCall] = []  # given before it was known how they are sent
+        self._give: Callable[[VerifyCall], None] = self._held.append
 
     def give(self, call: VerifyCall) -> None:
         """Send a call; do not wait. Ray may deliver calls out of order: the verifier orders them by their numbers."""
-        self._handle.give.remote(call)
+        self._give(call)
 
     def steps(self) -> AsyncGenerator[StepReply]:
         """Yield the reply of each step from now on; raise ``VerifierLostError`` once the actor dies or breaks."""
-        return self._heard(self._handle.steps.options(num_returns="streaming").remote())
+        self._held = []
+        self._give = self._held.append
+        return self._heard()
 
-    async def _heard(self, stream: Any) -> AsyncGenerator[StepReply]:
+    def _give_by(self, give: Callable[[VerifyCall], None]) -> None:
+        held, self._give = self._held, give
+        for call in held:
+            give(call)
+
+    async def _heard(self) -> AsyncGenerator[StepReply]:
+        if (stream := await connect(socket_file(actor_id_of(self._handle).hex()))) is not None:
+            steps = StepStream(stream)
+            self._give_by(steps.give)
+            async for reply in steps.replies():
+                yield reply
+            self._mark_lost()
+            raise VerifierLostError("the verifier is gone: its stream has ended")
+        replies: Any = self._handle.steps.options(num_returns="streaming").remote()
+        self._give_by(self._handle.give.remote)
         try:
-            async for reply in stream:
+            async for reply in replies:
                 yield await reply
         except RayActorError as error:
             self._mark_lost()
@@ -133,6 +154,7 @@ class VerifierPort:
         while True:
             try:
                 card: ModelCard = await within(give_up_at_s - loop.time(), self._handle.card.remote())
+                await within(give_up_at_s - loop.time(), self._handle.listen.remote())
             except TimeoutError:
                 raise VerifierLostError(
                     f"the verifier did not come up within {self._start_deadline_s:g} s; see its log"

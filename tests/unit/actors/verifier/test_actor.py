@@ -6,12 +6,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from actors.local_streams import Stream, connect, listen
 from actors.messages import Closing, StepReply, VerifyCall
 from actors.verifier.actor import SteppedEngine, VerifierActor
+from actors.verifier.step_stream import StepStream
 from actors.waiting import within
 from outrider.contracts.errors import ParameterError, VerifierLostError
 from outrider.contracts.requests import SamplingParams
@@ -177,6 +181,46 @@ def test_a_process_whose_device_is_gone_says_who_was_there_and_ends(monkeypatch:
     reply = asyncio.run(within(_WAIT_S, last_words()))
     assert (reply.outcomes, reply.suspects, reply.faults) == ((), ("a",), ("device",))
     assert ended == [1]
+
+
+def test_a_stream_brings_calls_and_replies_and_the_newest_coordinator_has_them(tmp_path: Path) -> None:
+    async def streamed() -> None:
+        actor, file = actor_over(Failing()), tmp_path / "s"
+        server = await listen(file, actor._stream)  # noqa: SLF001
+        assert server is not None
+        replies = list[StepReply]()
+        for session in range(2):
+            stream = await connect(file)
+            assert stream is not None
+            steps, client = StepStream(stream), Client("a", PROMPT, SamplingParams(temperature=0.0))
+            for call in (VerifyCall(number=1, session=session), replace(stretched(client, 0), session=session)):
+                steps.give(call)  # in the order in which Ray may bring them
+            async with aclosing(steps.replies()) as heard:
+                replies.append(await anext(heard))
+        assert [reply.session for reply in replies] == [0, 1]
+        (first,), (second,) = (reply.outcomes for reply in replies)
+        assert first == replace(second, cached_tokens=0), "the second finds the prefix in memory"
+        server.close()
+
+    asyncio.run(within(_WAIT_S, streamed()))
+
+
+def test_the_end_of_a_verifier_ends_its_stream(tmp_path: Path) -> None:
+    async def streamed() -> list[StepReply]:
+        async def left(stream: Stream) -> None:
+            stream[1].transport.abort()
+
+        server = await listen(tmp_path / "s", left)
+        stream = await connect(tmp_path / "s")
+        assert server is not None
+        assert stream is not None
+        server.close()
+        steps = StepStream(stream)
+        found = [reply async for reply in steps.replies()]
+        steps.give(VerifyCall())  # to nobody
+        return found
+
+    assert not asyncio.run(within(_WAIT_S, streamed()))
 
 
 def test_an_engine_that_stands_still_is_seen_beside_it() -> None:
