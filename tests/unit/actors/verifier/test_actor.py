@@ -199,6 +199,7 @@ def test_a_stream_brings_calls_and_replies_and_the_newest_coordinator_has_them(t
                 replies.append(await anext(heard))
         assert [reply.session for reply in replies] == [0, 1]
         (first,), (second,) = (reply.outcomes for reply in replies)
+        assert isinstance(second, Verified)
         assert first == replace(second, cached_tokens=0), "the second finds the prefix in memory"
         server.close()
 
@@ -214,10 +215,10 @@ def test_the_end_of_a_verifier_ends_its_stream(tmp_path: Path) -> None:
         stream = await connect(tmp_path / "s")
         assert server is not None
         assert stream is not None
-        server.close()
         steps = StepStream(stream)
         found = [reply async for reply in steps.replies()]
         steps.give(VerifyCall())  # to nobody
+        server.close()
         return found
 
     assert not asyncio.run(within(_WAIT_S, streamed()))
