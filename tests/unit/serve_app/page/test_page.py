@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -66,8 +66,7 @@ class Watched(TextService):
         await asyncio.sleep(0)
         if self.lost:
             raise FleetUnavailableError("the fleet does not answer")
-        fleet = asdict(FLEET)
-        return {"model": "m", **fleet}
+        return cast("Status", {"model": "m", **asdict(FLEET)})
 
 
 def ask(service: TextService, *paths: str, clock: Any = None, **headers: str) -> list[httpx.Response]:
