@@ -3,7 +3,9 @@
 import argparse
 from pathlib import Path
 
-from cluster.monitoring.files import CLUSTER_NAME, DISCOVERY_FILE, MODEL_NAME, PROMETHEUS_URL, MonitoringTargets, write
+from cluster.monitoring.files import DISCOVERY_FILE, MonitoringTargets, write
+
+_USUAL = MonitoringTargets()
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -16,16 +18,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "`outrider serve` on this machine)",
     )
     parser.add_argument(
-        "--prometheus", default=PROMETHEUS_URL, metavar="URL", help="its URL for Grafana (default: %(default)s)"
+        "--prometheus", default=_USUAL.prometheus_url, metavar="URL", help="its URL for Grafana (default: %(default)s)"
     )
     parser.add_argument(
-        "--cluster", default=CLUSTER_NAME, metavar="NAME", help="the label ray_io_cluster (default: %(default)s)"
+        "--cluster", default=_USUAL.cluster, metavar="NAME", help="the label ray_io_cluster (default: %(default)s)"
     )
     parser.add_argument(
         "--model",
-        default=MODEL_NAME,
+        default=_USUAL.model,
         metavar="NAME",
         help="the label model_name of vLLM's names: what you serve (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--runbook",
+        default=_USUAL.runbook,
+        metavar="URL",
+        help="of your copy of it, for alerts to lead to (default: %(default)s)",
     )
     parser.add_argument(
         "--start", action="store_true", help="start Prometheus with them, and Grafana if it is installed, until Ctrl-C"
@@ -35,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     out: Path = arguments.out
     discovery = arguments.discovery or _discovery(local=arguments.start)
-    places = MonitoringTargets(discovery, arguments.prometheus, arguments.cluster, arguments.model)
+    places = MonitoringTargets(discovery, arguments.prometheus, arguments.cluster, arguments.model, arguments.runbook)
     for file in write(out, places):
         print(file)
     if arguments.start:

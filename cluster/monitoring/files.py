@@ -11,6 +11,7 @@ DISCOVERY_FILE = "/tmp/ray/prom_metrics_service_discovery.json"  # noqa: S108 (w
 PROMETHEUS_URL = "http://127.0.0.1:9090"
 CLUSTER_NAME = "outrider"
 MODEL_NAME = "outrider"
+RUNBOOK = "docs/how-to/runbook.md"
 _DASHBOARDS = "/etc/outrider/monitoring/dashboards"  # path used in the packaged files
 _KINDS = {".json", ".yaml"}
 
@@ -21,6 +22,7 @@ class MonitoringTargets:
     prometheus_url: str = PROMETHEUS_URL  # where Grafana finds Prometheus
     cluster: str = CLUSTER_NAME  # name that Prometheus adds to everything it scrapes, as the label ``ray_io_cluster``
     model: str = MODEL_NAME  # the label ``model_name`` of what is recorded under vLLM's names
+    runbook: str = RUNBOOK  # where alerts lead: the address of that page, wherever an operator has it
 
 
 def packaged() -> Iterator[Path]:
@@ -36,6 +38,7 @@ def write(out: Path, places: MonitoringTargets) -> list[Path]:
         PROMETHEUS_URL: places.prometheus_url,
         _DASHBOARDS: str((out / "dashboards").resolve()),
         f"replacement: {CLUSTER_NAME}": f"replacement: {places.cluster}",
+        f"runbook_url: {RUNBOOK}": f"runbook_url: {places.runbook}",
         f"model_name: {MODEL_NAME}": f"model_name: {places.model}",
     }
     written = []

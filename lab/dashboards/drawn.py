@@ -32,7 +32,7 @@ def _alert(alert: Alert) -> dict[str, Any]:
         "labels": {"severity": alert.severity},
         "annotations": {
             "summary": alert.summary,
-            "runbook": f"docs/how-to/runbook.md#{alert.name.lower()}",
+            "runbook_url": f"docs/how-to/runbook.md#{alert.name.lower()}",
             "dashboard": f"/d/outrider-{alert.board}",
         },
     }

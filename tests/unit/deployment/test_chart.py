@@ -34,7 +34,7 @@ SITES: dict[str, dict[str, Any]] = {
     "a Redis of theirs": {"redis": {"external": "redis.example:6379"}, "priorityClasses": True},
     "a storage class": {"redis": {"enabled": True, "storageClassName": "fast"}},
     "monitored": {
-        "monitoring": {"enabled": True, "labels": {"release": "theirs"}},
+        "monitoring": {"enabled": True, "labels": {"release": "theirs"}, "runbook": "https://r"},
         "model": {"claim": "c", "name": "m"},
     },
 }
@@ -176,7 +176,8 @@ def test_monitors_have_the_operators_labels_and_boards_are_whole() -> None:
         assert yaml.safe_load(boards[path.name]) == yaml.safe_load(path.read_text(encoding="utf-8"))
     (rule,) = overlay.of_kind("PrometheusRule")
     rules = (ROOT / "cluster/monitoring/rules.yaml").read_text(encoding="utf-8")
-    assert rule["spec"] == yaml.safe_load(rules.replace("model_name: outrider", "model_name: m"))
+    theirs = rules.replace("model_name: outrider", "model_name: m").replace("docs/how-to/runbook.md", "https://r")
+    assert rule["spec"] == yaml.safe_load(theirs)
 
 
 @pytest.mark.parametrize(

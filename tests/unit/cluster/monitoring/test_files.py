@@ -35,6 +35,8 @@ def test_the_command_writes_everything_and_says_what(tmp_path: Path, capsys: pyt
         "edge",
         "--model",
         "m",
+        "--runbook",
+        "https://r",
     ]
     assert main(["dashboards", "--out", str(out), *places]) == 0
     said = [Path(line).relative_to(out) for line in capsys.readouterr().out.splitlines()]
@@ -43,7 +45,11 @@ def test_the_command_writes_everything_and_says_what(tmp_path: Path, capsys: pyt
     (scraping,) = documents(out / "prometheus.yaml")[0]["scrape_configs"]
     assert scraping["file_sd_configs"][0]["files"] == ["/d/found.json"]
     assert scraping["relabel_configs"] == [{"target_label": "ray_io_cluster", "replacement": "edge"}]
-    recorded = [rule for group in documents(out / "rules.yaml")[0]["groups"] for rule in group["rules"]]
+    groups = documents(out / "rules.yaml")[0]["groups"]
+    told = [rule["annotations"]["runbook_url"] for group in groups for rule in group["rules"] if "alert" in rule]
+    assert told
+    assert all(url.startswith("https://r#outrider") for url in told)
+    recorded = [rule for group in groups for rule in group["rules"]]
     assert {rule["labels"]["model_name"] for rule in recorded if "record" in rule and "labels" in rule} == {"m"}
     (source,) = documents(out / "grafana/provisioning/datasources/outrider.yaml")[0]["datasources"]
     assert source["url"] == "http://metrics:9091"
