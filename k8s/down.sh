@@ -12,6 +12,6 @@ kubectl -n "$namespace" exec "service/$service-head-svc" -c ray-head -- outrider
     echo "the head does not answer: what runs has until its pods' grace ends" >&2
 kubectl -n "$namespace" delete rayservice "$service" --timeout=5m
 # With nothing to drain a head would still wait out RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S, for Serve's controller never leaves.
-kubectl -n "$namespace" delete pod -l app.kubernetes.io/part-of=outrider,ray.io/node-type=head --grace-period=30 --timeout=5m
-kubectl -n "$namespace" wait --for=delete pod -l app.kubernetes.io/part-of=outrider --timeout=20m
+kubectl -n "$namespace" delete pod -l "app.kubernetes.io/part-of=$service,ray.io/node-type=head" --grace-period=30 --timeout=5m
+kubectl -n "$namespace" wait --for=delete pod -l "app.kubernetes.io/part-of=$service" --timeout=20m
 kubectl -n "$namespace" wait --for=delete raycluster -l "ray.io/originated-from-cr-name=$service" --timeout=20m

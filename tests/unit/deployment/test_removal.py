@@ -52,6 +52,7 @@ def test_down_ends_responses_then_pods_and_waits_for_the_clusters(tmp_path: Path
         ("wait", "--for=delete"),
     ]
     assert [command[4] for command in ran[-2:]] == ["pod", "raycluster"]
+    assert all("app.kubernetes.io/part-of=mine" in " ".join(command) for command in ran if command[3:4] == ["pod"])
     for command in ran[2:]:
         assert any(option.startswith("--timeout=") for option in command), command
     assert not {"namespace", "-k", "statefulset", "secret", "pvc"} & {word for command in ran for word in command}
@@ -65,6 +66,6 @@ def test_down_goes_on_without_a_head_and_stops_at_a_wait_that_ran_out(tmp_path: 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_down_selects_labels_that_pods_have(name: str) -> None:
     text = (ROOT / "k8s/down.sh").read_text(encoding="utf-8")
-    assert set(re.findall(r"app\.kubernetes\.io/part-of=(\w+)", text)) == {"outrider"}
+    assert set(re.findall(r"app\.kubernetes\.io/part-of=([$\w]+)", text)) == {"$service"}, "the chart's release"
     for group in built(name).groups.values():
         assert group.spec["template"]["metadata"]["labels"]["app.kubernetes.io/part-of"] == "outrider"
