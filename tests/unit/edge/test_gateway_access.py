@@ -1,9 +1,11 @@
+import ssl
 from pathlib import Path
 
 import pytest
 
 from edge.gateway_access import GatewayAccess, address_of
 from outrider.contracts.errors import ConfigError
+from tests.unit.edge.certificates import Authority
 
 
 @pytest.mark.parametrize(
@@ -50,6 +52,13 @@ def test_a_key_file_has_one_key(key: str, tmp_path: Path) -> None:
     file.write_text(key, encoding="utf-8")
     with pytest.raises(ConfigError, match="--key-file needs"):
         GatewayAccess("a:1", key_file=file).headers()
+
+
+def test_a_ca_of_ones_own_is_taken_alike_by_every_python(authority: Authority) -> None:
+    """As of 3.13 a CA without all fields of RFC 5280 would be refused, which earlier ones take."""
+    context = GatewayAccess("a:1", ca=authority.file).context()
+    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
 
 
 def test_files_that_are_no_certificates_are_told(tmp_path: Path) -> None:
