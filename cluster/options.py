@@ -61,6 +61,7 @@ def checked_config(arguments: argparse.Namespace) -> "Config":
 def check_files(config: "Config") -> None:
     """Read the files that a configuration names: a mistake in one is found before anything starts."""
     from outrider.costs.profiles import read_profile
+    from outrider.tenants.devices import decode_devices, read_devices_file
     from outrider.tenants.keys import check_against, read_keys
 
     for path in config.scheduling.cost_profiles:
@@ -69,6 +70,8 @@ def check_files(config: "Config") -> None:
         keys = read_keys(config.auth.keys_file)
         classes, groups = [slo.name for slo in config.slo.classes], [group.name for group in config.drafters]
         check_against(keys, classes, groups, config.auth.keys_file)
+    if (devices := config.gateway.devices_file) is not None and _is_here(devices):
+        decode_devices(read_devices_file(devices), devices)
 
 
 def _is_here(path: str) -> bool:

@@ -1,6 +1,5 @@
 """A device that was let in: its calls, and the connection that it has at present."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -92,6 +91,3 @@ class JoinedDevice:
             self._carried += self.connection.carried()
         self.connection, self.is_ready = None, False
         self.calls.disconnect()
-
-
-Clock = Callable[[], float]

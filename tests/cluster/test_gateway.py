@@ -86,12 +86,16 @@ def test_a_device_drafts_and_changes_no_answer(service: Service, home: Path) -> 
         device.wait()
 
 
-def test_a_gateway_that_is_killed_comes_back_and_so_do_its_devices(service: Service, home: Path) -> None:
+def test_a_gateway_and_a_fleet_that_are_killed_come_back_and_so_do_devices(service: Service, home: Path) -> None:
     device = dialled(home)
     try:
         eventually(lambda: state(service) == ["ready"], _WITHIN_S)
         service.kill("GatewayActor")
         eventually(lambda: state(service) == ["ready"] and helps(service), _WITHIN_S)
+        known = service.drafters()[0]["name"]
+        service.kill("FleetActor")
+        eventually(lambda: state(service) == ["ready"] and helps(service), _WITHIN_S)
+        assert [drafter["name"] for drafter in service.drafters()] == [known]
     finally:
         device.kill()
         device.wait()

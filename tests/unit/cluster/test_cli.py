@@ -90,6 +90,16 @@ def test_a_keys_file_that_cannot_be_looked_up_is_a_mistake(capsys: pytest.Captur
     assert len(told) < 2_000
 
 
+def test_a_mistake_in_the_devices_file_is_found_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "devices.yaml"
+    file.write_text("keys: [{name: jetson-7}]", encoding="utf-8")
+    assert main(["config", "check", "--set", f"gateway.devices_file={file}"]) == 2
+    assert "gateway.devices_file needs a YAML file" in capsys.readouterr().err
+    assert main(["config", "check", "--set", "gateway.devices_file=/nowhere/devices.yaml"]) == 0
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
