@@ -26,6 +26,7 @@ from outrider.models.embedded import outrider_home
 
 GROUP = "dialled"  # added where no group has devices that dial in
 _CA_DAYS, _DAYS = 3650, 365
+_HOST = '"$(uname -n | tr A-Z a-z | tr -cd a-z0-9-)"'  # so that several devices can have one key
 _SKEW = timedelta(days=1)  # clocks of devices may be slow
 
 
@@ -58,7 +59,7 @@ def with_gateway(config: Config, folder: Path | None = None) -> tuple[Config, st
             )
             gateway = replace(gateway, devices_file=str(devices))
             more.append(f"(umask 077; echo {device_key} > outrider-device.key)")
-            options.append("--key-file outrider-device.key")
+            options.append(f"--key-file outrider-device.key --name {_HOST}")
     except OSError as error:
         raise ConfigError("gateway.certificate", f"a file that can be written in {folder}", str(error)) from error
     line = "; ".join([*more, " ".join(["outrider-edge", "--connect", f"wss://{address}", *options])])

@@ -3,6 +3,7 @@
 import base64
 import ssl
 import stat
+import subprocess
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -17,6 +18,7 @@ from outrider.config.gateway import GatewayConfig
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 from outrider.tenants.devices import decode_devices
+from outrider.wire.dialling import is_name
 
 CONFIG = Config(gateway=GatewayConfig(port=8443, address="gateway.example"))
 
@@ -31,9 +33,13 @@ def test_what_is_made_stays_private_and_works(tmp_path: Path) -> None:
     assert line is not None
     gateway = config.gateway
     assert tls_context(gateway).minimum_version is ssl.TLSVersion.TLSv1_3
-    assert line.endswith(
+    dials, _, name = line.rpartition(" --name ")
+    assert dials.endswith(
         "outrider-edge --connect wss://gateway.example:8443 --ca outrider-ca.pem --key-file outrider-device.key"
     )
+    host = subprocess.run(["sh", "-c", f"printf %s {name}"], capture_output=True, check=True, text=True).stdout  # noqa: S607
+    assert is_name(host)
+    assert host
     ca = base64.b64decode(line.split()[1])
     ssl.create_default_context(cadata=ca.decode())
     key = (tmp_path / "gateway" / "device.key").read_text()
