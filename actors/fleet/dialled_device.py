@@ -31,6 +31,7 @@ class GatewayCalls(Protocol):
 class GatewayState:
     """A gateway, by its last heartbeat."""
 
+    name: str
     calls: GatewayCalls
     place: GatewayPlace
     address: str

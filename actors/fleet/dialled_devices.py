@@ -27,7 +27,7 @@ from outrider.wire.dialling import RefusalCode, Refused
 from outrider.wire.replies import DrafterCard
 
 MOST_OF_ONE = 16  # devices by one key or certificate
-_SILENT_S = 3.0  # of a gateway, until its devices count as away
+_SILENT_S = 7.0  # of a gateway, until its devices count as away: longer than a heartbeat that is late by its deadline
 _REPLACED_S = 60  # until a process that was replaced may dial again
 _MOST_BANNED = 4096
 _OTHERS = 8  # gateways that a device is told of
@@ -114,10 +114,11 @@ class DialledDevices:
         before = self.gateways.get(beat.gateway)
         calls = self._gateway(beat.gateway) if before is None else before.calls
         if before is None or before.session != beat.session:
-            state = GatewayState(calls, beat.place, beat.address, beat.session, now_s)
+            state = GatewayState(beat.gateway, calls, beat.place, beat.address, beat.session, now_s)
             self.gateways[beat.gateway] = state
             if before is not None:
                 self._all_away(before, now_s)
+            self._adopt(state)
             if not beat.everything:
                 return GatewayNews(tell_all=True)
         else:
@@ -263,6 +264,12 @@ class DialledDevices:
         del self._devices[device.dial.device], self._by_id[device.drafter]
         event(log, "device_left", drafter=device.drafter.actor_name, device=device.dial.device)
         self._left(device.drafter)
+
+    def _adopt(self, state: GatewayState) -> None:
+        """Give a gateway that was only silent the devices that it had."""
+        for device in self.all:
+            if (device.gateway.name, device.gateway.session) == (state.name, state.session):
+                device.gateway = state
 
     def _all_away(self, state: GatewayState, now_s: float) -> None:
         for device in self.all:

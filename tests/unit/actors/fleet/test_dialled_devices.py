@@ -128,15 +128,30 @@ def test_devices_of_a_silent_gateway_are_away_until_they_dial_another() -> None:
     directory = Directory()
     first = directory.admitted()
     directory.beat("g0", row(first))
-    directory.beat("g1", now_s=4.0)
-    directory.devices.sweep(4.0)
+    directory.beat("g1", now_s=8.0)
+    directory.devices.sweep(8.0)
     assert list(directory.devices.gateways) == ["g1"]
     assert directory.happened[1:] == [("away", FIRST)]
-    assert directory.admitted(replace(DIAL, dial=2), "g1", 5.0).incarnation == first.incarnation
-    directory.beat("g1", row(first, dial=replace(DIAL, dial=2)), now_s=5.0)
-    directory.beat("g1", now_s=5.0 + 2 * GRACE_S)
-    directory.devices.sweep(5.0 + 2 * GRACE_S)
+    assert directory.admitted(replace(DIAL, dial=2), "g1", 9.0).incarnation == first.incarnation
+    directory.beat("g1", row(first, dial=replace(DIAL, dial=2)), now_s=9.0)
+    directory.beat("g1", now_s=9.0 + 2 * GRACE_S)
+    directory.devices.sweep(9.0 + 2 * GRACE_S)
     assert directory.happened[2:] == []
+
+
+def test_a_gateway_that_was_only_silent_keeps_its_devices() -> None:
+    directory = Directory()
+    first = directory.admitted()
+    directory.beat("g0", row(first))
+    directory.devices.sweep(6.0)
+    assert directory.happened == [("joined", FIRST)], "a heartbeat may be late by its deadline"
+    directory.devices.sweep(8.0)
+    assert directory.beat("g0", now_s=8.5).tell_all
+    assert directory.beat("g0", row(first), everything=True, now_s=8.6).ended == ()
+    directory.beat("g0", now_s=8.5 + 2 * GRACE_S)
+    directory.devices.sweep(8.5 + 2 * GRACE_S)
+    assert directory.happened == [("joined", FIRST), ("away", FIRST)]
+    assert directory.gateways["g0"].ended == []
 
 
 def test_a_gateway_that_was_started_anew_has_no_devices() -> None:
