@@ -18,7 +18,7 @@ from outrider.wire.replies import Answer, plain
 from tests.unit.actors.coordinator.transport_suite import CARD, SuiteHost
 from tests.unit.actors.fleet.test_fleet import PACE, MemoryActors, beat
 
-SLOW = replace(PACE, probe_deadline_s=5.0, owner_ttl_s=30.0)
+SLOW = replace(PACE, probe_deadline_s=5.0, retry_s=5.0, owner_ttl_s=30.0)
 GROUP = DrafterGroupConfig(name="far", from_="gateway", engine="onnx", max_generations=4)
 SETTINGS = FleetSettings((GROUP,), "target", CARD.token_map_hash, models={"far": CARD.model_hash})
 DIAL = DeviceDial("laptop", "laptop", b"process1", 1)
