@@ -16,7 +16,7 @@ SHARED = {  # may only shrink, in names and in numbers
     "max_context_tokens": 26,  # of a model card, too
     "tokens_per_s": 24,  # of an SLO class and of a promise
     "model_hash": 13,  # of any model's files
-    "prefill_chunk_tokens": 13,  # of an engine's limits and of a batch's
+    "prefill_chunk_tokens": 14,  # of an engine's limits, which each engine obeys, and of a batch's
     "num_cpus": 8,  # Ray's argument
     "num_gpus": 8,  # likewise
     "k_max": 9,  # of a request's limits and of a round's
