@@ -15,6 +15,7 @@ from actors.gateway.listener import DeviceListener
 from actors.gateway.relay import CoordinatorRelay
 from actors.gateway_beats import GatewayBeat, GatewayNews
 from actors.gateway_link import GatewayPlace, RelayOutcome
+from actors.waiting import within
 from outrider.config.gateway import GatewayConfig
 from outrider.contracts.errors import FleetUnavailableError
 from outrider.events import event
@@ -23,6 +24,7 @@ from outrider.wire.dialling import Refused
 BEAT_S = 1.0
 _COUNTS_EVERY_S = 5.0  # the fleet is told what devices that draft have carried
 _SOON_S = 0.02  # until the fleet is told what cannot wait for the next beat
+_FLEET_CALL_S = 40.0
 _DRAIN_S = 15.0  # that devices have to move elsewhere
 
 _PREPARE_AGAIN_S = 30.0
@@ -83,7 +85,10 @@ class Gateway:
         return dialled_address(self._config, self.port)
 
     async def ask(self, incarnation: int, call: bytes, most_bytes: int) -> tuple[RelayOutcome, bytes]:
-        """Relay a call of the fleet's, and return what became of it."""
+        """Relay a call of the fleet's, and return what became of it; ``BUSY`` if nothing has in 40 s.
+
+        The fleet's deadlines are shorter, and this process carries out a bounded number of its calls at a time.
+        """
         answered: asyncio.Future[tuple[RelayOutcome, bytes]] = asyncio.get_running_loop().create_future()
 
         def answer(outcome: RelayOutcome, reply: bytes) -> None:
@@ -91,7 +96,10 @@ class Gateway:
                 answered.set_result((outcome, reply))
 
         self.devices.ask(incarnation, call, most_bytes, answer)
-        return await answered
+        try:
+            return await within(_FLEET_CALL_S, answered)
+        except TimeoutError:
+            return RelayOutcome.BUSY, b""
 
     async def end(self, incarnation: int, last: Refused | None) -> None:
         self.devices.end(incarnation, last)

@@ -248,6 +248,22 @@ def test_a_draining_gateway_moves_its_devices_before_it_leaves_them(tmp_path: Pa
     run(test, tmp_path)
 
 
+def test_a_call_of_the_fleet_ends_though_the_device_never_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actors.gateway.gateway._FLEET_CALL_S", 0.1)
+
+    async def test(place: Place, fleet: DirectFleet, gateway: Gateway) -> None:
+        device = await joined(place, gateway)
+        await until(lambda: any(one.is_ready.is_set() for one in fleet.devices.all))
+        (incarnation,) = (one.incarnation for one in fleet.devices.all)
+        assert await gateway.ask(incarnation, write_call("card"), 4096) == (RelayOutcome.BUSY, b"")
+        assert await gateway.ask(incarnation + 1, write_call("card"), 4096) == (RelayOutcome.ELSEWHERE, b"")
+        await device.close()
+
+    run(test, tmp_path)
+
+
 def test_a_device_that_reads_nothing_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_server, "_MOST_UNREAD_BYTES", 2**18)
 
