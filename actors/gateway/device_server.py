@@ -241,6 +241,10 @@ class DeviceServer:
         while True:
             message = await stream.receive()
             connection.heard_at_s = now_s = _now_s()
+            if message.type is WSMsgType.ERROR and isinstance(message.data, WebSocketError):
+                raise MessageError(f"sent what is no message: {message.data!r:.100}")
+            if message.type in _CLOSED or joined.connection is not connection:
+                return  # (what is left of a connection that another one has replaced is not read)
             if message.type is WSMsgType.BINARY:
                 found = read_from_device(message.data)
                 if isinstance(found, NumberedReply) and joined.is_ready:
@@ -254,10 +258,6 @@ class DeviceServer:
                     self._devices.goodbye(joined, connection)
                     return
                 raise MessageError(f"sent a {type(found).__name__} that is not expected")
-            if message.type is WSMsgType.ERROR and isinstance(message.data, WebSocketError):
-                raise MessageError(f"sent what is no message: {message.data!r:.100}")
-            if message.type in _CLOSED:
-                return
             if message.type is WSMsgType.TEXT:
                 raise MessageError("sent text")
             _count_control(controls, now_s)

@@ -331,6 +331,25 @@ def test_frames_are_those_of_websockets(size: int) -> None:
     assert (frame[0], len(frame), frame[head:]) == (0x82, head + size, data)
 
 
+def test_what_is_left_of_a_connection_that_was_replaced_is_no_breach(tmp_path: Path) -> None:
+    class Left:
+        """A stream with a reply that was queued before a later dial was let in."""
+
+        async def receive(self) -> aiohttp.WSMessage:
+            return aiohttp.WSMessage(aiohttp.WSMsgType.BINARY, write_dialled(NumberedReply(1, b"")), None)
+
+    async def test(place: Place, _: DirectFleet, gateway: Gateway) -> None:
+        device = await joined(place, gateway)
+        (here,) = gateway.devices._joined.values()  # noqa: SLF001 (no message is queued at will)
+        before = here.connection
+        assert isinstance(await device.dial(gateway), Welcome)
+        assert here.connection is not before
+        await gateway._server._read(Left(), before, here)  # type: ignore[arg-type]  # noqa: SLF001
+        await device.close()
+
+    run(test, tmp_path)
+
+
 def test_stages_and_versions_are_what_the_contract_has() -> None:
     assert DIAL_VERSIONS.has(1)
     assert {str(stage) for stage in DeviceStage} == {"loading", "ready", "away", "gone"}
