@@ -52,11 +52,8 @@ def with_gateway(config: Config, folder: Path | None = None) -> tuple[Config, st
             more.append(f"echo {base64.b64encode(ca).decode()} | base64 -d > outrider-ca.pem")
             options.append("--ca outrider-ca.pem")
         if not gateway.knows_devices:
-            device_key = _device_key(folder / "device.key")
             devices = folder / "devices.yaml"
-            _write(
-                devices, f"keys:\n  - {{name: device, sha256: {sha256(device_key.encode()).hexdigest()}}}\n".encode()
-            )
+            device_key = _device_key(folder / "device.key", devices)
             gateway = replace(gateway, devices_file=str(devices))
             more.append(f"(umask 077; echo {device_key} > outrider-device.key)")
             options.append(f"--key-file outrider-device.key --name {_HOST}")
@@ -76,10 +73,15 @@ def _with_group(groups: Sequence[DrafterGroupConfig]) -> tuple[DrafterGroupConfi
     return (*groups, replace(here, name=GROUP, from_="gateway", engine="onnx"))
 
 
-def _device_key(file: Path) -> str:
+def _device_key(file: Path, devices: Path) -> str:
+    """Return the key, made if it is missing. The devices' file stays as long as the key: somebody may change it."""
     if not file.is_file():
+        devices.unlink(missing_ok=True)
         _write(file, secrets.token_urlsafe(24).encode())
-    return file.read_text(encoding="ascii").strip()
+    key = file.read_text(encoding="ascii").strip()
+    if not devices.is_file():
+        _write(devices, f"keys:\n  - {{name: device, sha256: {sha256(key.encode()).hexdigest()}}}\n".encode())
+    return key
 
 
 def _certified(folder: Path, address: str) -> tuple[bytes, Path, Path]:

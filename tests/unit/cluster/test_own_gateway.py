@@ -54,6 +54,19 @@ def test_what_is_made_stays_private_and_works(tmp_path: Path) -> None:
     assert with_gateway(CONFIG, tmp_path / "gateway")[1] == line, "so that devices know it again"
 
 
+def test_what_is_revoked_stays_so_when_it_starts_again(tmp_path: Path) -> None:
+    with_gateway(CONFIG, tmp_path)
+    devices, key = tmp_path / "devices.yaml", tmp_path / "device.key"
+    first = key.read_text()
+    devices.write_text("revoked: [device]", encoding="utf-8")
+    with_gateway(CONFIG, tmp_path)
+    assert decode_devices(devices.read_bytes(), "f").named(first) is None
+    key.unlink()
+    with_gateway(CONFIG, tmp_path)
+    known = decode_devices(devices.read_bytes(), "f")
+    assert (known.named(first), known.named(key.read_text())) == (None, "device")
+
+
 def test_what_is_configured_stays(tmp_path: Path) -> None:
     own = with_gateway(CONFIG, tmp_path)[0].gateway
     config, line = with_gateway(replace(CONFIG, gateway=replace(own, client_ca="ca.pem", devices_file=None)), tmp_path)
