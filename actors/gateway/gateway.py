@@ -171,11 +171,10 @@ class Gateway:
 
     async def _reload_for_ever(self) -> None:
         await asyncio.sleep(RELOAD_S)
-        has_new_ca = await self._listener.reload()
-        await self._identities.reload()
-        self.devices.revoke(
-            lambda one: (has_new_ca and one.certificate is not None) or self._identities.is_revoked(one)
-        )
+        has_new_ca, _ = await asyncio.gather(self._listener.reload(), self._identities.reload())
+        self.devices.revoke(self._identities.is_revoked)
+        if has_new_ca:
+            self.devices.prove_anew(lambda one: one.certificate is not None)
 
     async def _for_ever(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         while True:

@@ -109,6 +109,13 @@ class JoinedDevices:
                 self._gone.append(joined.row(DeviceStage.GONE))
                 self._changed()
 
+    def prove_anew(self, has_to: Callable[[DeviceIdentity], bool]) -> None:
+        """Have devices dial again: who they are was proved by a CA that may not be believed any more."""
+        for joined in tuple(self._joined.values()):
+            if (connection := joined.connection) is not None and has_to(joined.identity):
+                self.lost(joined, connection)
+                connection.close(Refused(RefusalCode.BUSY, "certificates have changed; prove again who you are", 1))
+
     def move(self, address: str, reason: str) -> None:
         """Ask all devices to dial another gateway."""
         for joined in self._joined.values():

@@ -23,6 +23,7 @@ ADMITTED_PER_S = 200.0
 _KNOWN_IN_S = 20.0
 _HANDSHAKE_S = 10.0
 _MOST_UNKNOWN, _MOST_OF_ADDRESS = 512, 64
+_SETTLE_S = 1.0  # in which files that are being written change
 _BACKLOG = 1024
 
 log = logging.getLogger(__name__)
@@ -113,11 +114,14 @@ class DeviceListener:
             content = await asyncio.to_thread(self._files)
             if content == self._content:
                 return False
-            self._context = await asyncio.to_thread(tls_context, self._config)
+            await asyncio.sleep(_SETTLE_S)
+            context = await asyncio.to_thread(tls_context, self._config)
+            if content != await asyncio.to_thread(self._files):
+                return False
         except (ConfigError, OSError) as error:
             event(log, "certificates_not_read", logging.ERROR, reason=str(error))
             return False
-        before, self._content = self._content, content
+        before, self._content, self._context = self._content, content, context
         event(log, "certificates_read")
         return content[-1] != before[-1]
 

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from actors.gateway import listener
 from actors.gateway.identities import DeviceIdentity, Identities
 from actors.gateway.listener import tls_context
 from actors.waiting import within
@@ -96,6 +97,7 @@ def test_a_certificate_of_the_devices_ca_names_its_device(tmp_path: Path) -> Non
 
 def test_another_ca_fences_what_the_former_one_let_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("actors.gateway.gateway.RELOAD_S", 0.05)
+    monkeypatch.setattr(listener, "_SETTLE_S", 0.01)
     own, next_ = Authority(tmp_path), Authority(tmp_path, "next")
     before, after = own.issued("jetson-7"), next_.issued("jetson-8")
 
@@ -106,12 +108,41 @@ def test_another_ca_fences_what_the_former_one_let_in(tmp_path: Path, monkeypatc
             assert isinstance(await device.dial(gateway, tls=place.tls(*before)), Welcome)
             await until(lambda: len(fleet.devices.all) == 1)
             own.file.write_bytes(next_.file.read_bytes())
-            await until(lambda: not fleet.devices.all)
+            await until(lambda: [what for what, _ in fleet.happened] == ["joined", "away"])
             assert isinstance(await newer.dial(gateway, tls=place.tls(*after)), Welcome)
             with pytest.raises((aiohttp.ClientError, ssl.SSLError, OSError)):
                 await device.dial(gateway, tls=place.tls(*before))
             await device.close()
             await newer.close()
+
+    asyncio.run(within(SOON_S, run()))
+
+
+def test_a_ca_that_is_added_has_devices_prove_anew_and_ends_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actors.gateway.gateway.RELOAD_S", 0.05)
+    monkeypatch.setattr(listener, "_SETTLE_S", 0.3)
+    own, next_ = Authority(tmp_path), Authority(tmp_path, "next")
+    files, both = own.issued("jetson-7"), own.file.read_bytes() + next_.file.read_bytes()
+
+    async def run() -> None:
+        place, fleet = Place.made(tmp_path / "gateway", client_ca=str(own.file)), DirectFleet()
+        async with gateway_of(place, fleet) as gateway:
+            device = Dialler(place, key="")
+            assert isinstance(await device.dial(gateway, tls=place.tls(*files)), Welcome)
+            for written in (both[:-200], both[:-100]):  # slowly
+                own.file.write_bytes(written)
+                await asyncio.sleep(0.2)
+            assert device.heard == []
+            own.file.write_bytes(both)
+            await until(lambda: bool(device.heard))
+            (last,) = device.heard
+            assert isinstance(last, Refused)
+            assert (last.code, last.retry_after_s) == (RefusalCode.BUSY, 1)
+            assert isinstance(await device.dial(gateway, tls=place.tls(*files)), Welcome)
+            assert [what for what, _ in fleet.happened] in (["joined"], ["joined", "away"])
+            await device.close()
 
     asyncio.run(within(SOON_S, run()))
 
