@@ -21,7 +21,10 @@ from outrider.tenants.keys import MAX_KEY_CHARS, digest_of
 RELOAD_S = 10.0
 _SETTLE_S = 1.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-_COMMON_NAME = re.compile(r"(?:^|[,/])\s*CN\s*=\s*([^,/]+)", re.IGNORECASE)
+_PART = r"""\s*([A-Za-z0-9.]+)\s*=((?:\\.|[^\\,+"])*)(?:[,+]|$)"""  # of a subject, as RFC 4514 writes it
+_PARTS, _SUBJECT = re.compile(_PART), re.compile(f"(?:{_PART})+")
+_COMMON_NAME = ("cn", "2.5.4.3")
+_VERIFIED = "ssl-client-verify"  # of nginx, which names subjects that it has not verified, too, if it is told to
 _BEARER = "bearer "
 _MOST_HEADER_CHARS = 1024
 
@@ -63,10 +66,9 @@ class Identities:
             key = given[len(_BEARER) :].strip()
             name = self.devices.named(key)
             return None if name is None else DeviceIdentity(name, key=digest_of(key))
-        subject = headers.get(self._config.identity_header, "")
-        if subject and len(subject) <= _MOST_HEADER_CHARS and self._is_proxy(peer):
-            found = _COMMON_NAME.search(subject)
-            return _named(found.group(1).strip() if found else subject.strip())
+        subjects = _all_of(headers, self._config.identity_header)
+        if len(subjects) == 1 and len(subjects[0]) <= _MOST_HEADER_CHARS and self._is_proxy(peer):
+            return _named(_common_name(subjects[0])) if _all_of(headers, _VERIFIED) in ([], ["SUCCESS"]) else None
         return None
 
     def is_revoked(self, identity: DeviceIdentity) -> bool:
@@ -113,6 +115,20 @@ def _of_certificate(certificate: bytes) -> DeviceIdentity | None:
         return None
     digest = sha256(certificate).hexdigest()
     return None if named is None else DeviceIdentity(named.name, certificate=digest)
+
+
+def _all_of(headers: Mapping[str, str], name: str) -> list[str]:
+    """Return what a header says; more than once where a proxy has added its own to the sender's."""
+    return [value for found, value in headers.items() if found.lower() == name.lower()]
+
+
+def _common_name(subject: str) -> str:
+    """Return a subject's common name, or what is no subject itself; nothing where there are more, or none."""
+    if "=" not in subject:
+        return subject.strip()
+    parts = _PARTS.findall(subject) if _SUBJECT.fullmatch(subject) else []
+    found = [value.strip() for kind, value in parts if kind.lower() in _COMMON_NAME]
+    return found[0] if len(found) == 1 else ""
 
 
 def _named(name: str) -> DeviceIdentity | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp.typedefs import CIMultiDict as Headers
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -151,7 +152,14 @@ def test_a_ca_that_is_added_has_devices_prove_anew_and_ends_none(
     ("peer", "header", "name"),
     [
         ("10.0.0.7", "CN=jetson-7,O=lab", "jetson-7"),
-        ("10.0.0.7", "/O=lab/CN=jetson-7", "jetson-7"),
+        ("10.0.0.7", r"OU=a/CN=evil, O=a\,CN=evil+CN=jetson-7", "jetson-7"),
+        ("10.0.0.7", "emailAddress=a@lab.example,2.5.4.3=jetson-7", "jetson-7"),
+        ("10.0.0.7", "/O=lab/CN=jetson-7", None),  # what is written so may have /CN= in any value
+        ("10.0.0.7", r"O=a\,CN=jetson-7", None),
+        ("10.0.0.7", r"O=a\\,CN=jetson-7,CN=evil", None),
+        ("10.0.0.7", 'O="a,CN=jetson-7,b"', None),
+        ("10.0.0.7", "CN=jetson-7,O", None),
+        ("10.0.0.7", r"CN=\6aetson-7", None),
         ("::ffff:10.0.0.7", "jetson-7", "jetson-7"),
         ("10.0.1.7", "CN=jetson-7", None),
         ("", "CN=jetson-7", None),
@@ -167,6 +175,19 @@ def test_a_header_is_believed_of_configured_proxies_alone(peer: str, header: str
     expected = None if name is None else DeviceIdentity(name)
     assert identities.of(peer, {"x-device": header}, None) == expected
     assert Identities(GatewayConfig()).of("10.0.0.7", {"ssl-client-subject-dn": "CN=jetson-7"}, None) is None
+
+
+def test_a_header_is_believed_only_if_it_is_the_proxys_and_was_verified() -> None:
+    identities, header = Identities(GatewayConfig(proxies=("10.0.0.7",))), ("ssl-client-subject-dn", "CN=jetson-7")
+    verify = "SSL-Client-Verify"
+
+    def found(*headers: tuple[str, str]) -> DeviceIdentity | None:
+        return identities.of("10.0.0.7", Headers(headers), None)
+
+    assert found(header) == found(header, (verify, "SUCCESS")) == DeviceIdentity("jetson-7")
+    for more in (header, (header[0].upper(), "CN=evil"), (verify, "NONE"), (verify, "FAILED:self-signed")):
+        assert found(header, more) is None
+    assert found(header, (verify, "SUCCESS"), (verify, "FAILED")) is None
 
 
 def test_a_certificate_without_a_name_is_nobodys(tmp_path: Path) -> None:
