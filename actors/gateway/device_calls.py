@@ -51,7 +51,7 @@ class DeviceCalls:
     _resent: set[int] = field(default_factory=set)  # of which a reply to each sending may come
 
     def ask(self, call: bytes, most_bytes: int, answer: Answer, now_s: float) -> None:
-        """Send a call, now or once the device is connected. ``answer`` is called once, unless it goes stale."""
+        """Send a call, now or once the device is connected. ``answer`` is called once."""
         self._forget_stale(now_s)
         if len(self._waiting) >= MOST_WAITING or self._waiting_bytes + len(call) > MOST_WAITING_BYTES:
             answer(RelayOutcome.BUSY, b"")
@@ -109,6 +109,7 @@ class DeviceCalls:
             for number, waiting in tuple(self._waiting.items()):
                 if now_s - waiting.sent_at_s > STALE_S:
                     self._drop(number)
+                    waiting.answer(RelayOutcome.BUSY, b"")
 
     def _drop(self, number: int) -> None:
         self._waiting_bytes -= len(self._waiting.pop(number).call)
