@@ -48,6 +48,7 @@ class DialledDevice:
         self.drafter, self.dial, self.incarnation, self.gateway = drafter, dial, incarnation, gateway
         self.away_at_s: float | None = None  # None: it is connected
         self.is_ready = asyncio.Event()  # connected, and has loaded its drafter
+        self.loading_at_s = 0.0  # since when it is not ready
         self.messages: VersionRange = MESSAGES_BEFORE_RANGES  # as of a drafter actor's handle
         self.versions: Versions = VERSIONS
         self.sent_bytes = self.received_bytes = 0
@@ -67,6 +68,11 @@ class DialledDevice:
     @property
     def forget(self) -> "RelayedForget":
         return RelayedForget(self)
+
+    def note_unready(self, now_s: float) -> None:
+        if self.is_ready.is_set():
+            self.is_ready.clear()
+            self.loading_at_s = now_s
 
     def leased(self) -> DialledHandle:
         return DialledHandle(self.gateway.place, self.incarnation, self.versions)

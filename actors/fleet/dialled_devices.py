@@ -28,6 +28,7 @@ from outrider.wire.replies import DrafterCard
 
 MOST_OF_ONE = 16  # devices by one key or certificate
 _SILENT_S = 7.0  # of a gateway, until its devices count as away: longer than a heartbeat that is late by its deadline
+_LOAD_S = 600.0  # for a device to load its drafter
 _REPLACED_S = 60  # until a process that was replaced may dial again
 _MOST_BANNED = 4096
 _OTHERS = 8  # gateways that a device is told of
@@ -94,7 +95,7 @@ class DialledDevices:
         if known is not None and known.dial.process == dial.process:
             if dial.dial <= known.dial.dial:
                 return Refused(RefusalCode.TOO_MANY, "this process has dialled again since", 1)
-            self._move(known, dial, state)
+            self._move(known, dial, state, now_s)
             return self._admission(known)
         if known is not None:
             event(log, "device_replaced", logging.WARNING, drafter=known.drafter.actor_name)
@@ -106,7 +107,8 @@ class DialledDevices:
             return drafter
         self._last_incarnation = max(self._last_incarnation + 1, time.time_ns() // 1000)
         device = DialledDevice(drafter, dial, self._last_incarnation, state)
-        self._enter(device)
+        self._enter(device, now_s)
+        device.away_at_s = now_s  # until its gateway says that it is there
         return self._admission(device)
 
     def hear(self, beat: GatewayBeat, now_s: float) -> GatewayNews:
@@ -156,6 +158,10 @@ class DialledDevices:
         for device in tuple(self.all):
             if device.away_at_s is not None and now_s - device.away_at_s > GRACE_S:
                 self._remove(device)
+            elif not device.is_ready.is_set() and now_s - device.loading_at_s > _LOAD_S:
+                last = Refused(RefusalCode.UNFIT, f"needs to load its drafter within {_LOAD_S:g} s", _REPLACED_S)
+                device.gateway.calls.end(device.incarnation, last)
+                self._remove(device)
 
     async def card_in_time(self, device: DialledDevice, deadline_s: float) -> DrafterCard:
         """Return a device's card; wait while it is away, and a ``TimeoutError`` if it is here and silent."""
@@ -181,13 +187,13 @@ class DialledDevices:
         if len(self._banned) < _MOST_BANNED:
             self._banned[device.dial.device] = now_s + pause_s, last
         device.gateway.calls.end(device.incarnation, last)
-        device.is_ready.clear()
+        device.note_unready(now_s)
         device.away_at_s = now_s + pause_s  # until then its refusal is shown
 
     def _hear_row(self, row: DeviceRow, state: GatewayState, now_s: float) -> list[tuple[int, Refused | None]]:
         device = self._devices.get(row.dial.device)
         if device is None and row.stage in (DeviceStage.LOADING, DeviceStage.READY):
-            device = self._learn(row, state)
+            device = self._learn(row, state, now_s)
         if device is None or device.incarnation != row.incarnation:
             last = Refused(RefusalCode.BUSY, "not known to the fleet any more; dial again", 1)
             return [] if row.stage is DeviceStage.GONE else [(row.incarnation, last)]
@@ -218,14 +224,14 @@ class DialledDevices:
             self.carried_bytes[group, direction] += now - before if now >= before else now
         device.sent_bytes, device.received_bytes = row.sent_bytes, row.received_bytes
 
-    def _learn(self, row: DeviceRow, state: GatewayState) -> DialledDevice | None:
+    def _learn(self, row: DeviceRow, state: GatewayState, now_s: float) -> DialledDevice | None:
         """Enter a device that an earlier fleet let in."""
         group = next((one for one in self.groups or () if one.name == row.drafter.group), None)
         if group is None or not group.may_join(row.dial.identity) or row.drafter in self._by_id:
             return None
         self._last_incarnation = max(self._last_incarnation, row.incarnation)
         device = DialledDevice(row.drafter, row.dial, row.incarnation, state)
-        self._enter(device)
+        self._enter(device, now_s)
         return device
 
     def _place(self, dial: DeviceDial) -> DrafterId | Refused:
@@ -249,13 +255,15 @@ class DialledDevices:
         others = [state.address for state in self.gateways.values() if state is not device.gateway]
         return DeviceAdmission(device.drafter, device.incarnation, tuple(others[:_OTHERS]))
 
-    def _move(self, device: DialledDevice, dial: DeviceDial, state: GatewayState) -> None:
+    def _move(self, device: DialledDevice, dial: DeviceDial, state: GatewayState, now_s: float) -> None:
         if device.gateway is not state:
             device.gateway.calls.end(device.incarnation, None)
         device.gateway, device.dial = state, dial
-        device.is_ready.clear()
+        self._note_away(device, now_s)
+        device.away_at_s = now_s  # as above
 
-    def _enter(self, device: DialledDevice) -> None:
+    def _enter(self, device: DialledDevice, now_s: float) -> None:
+        device.loading_at_s = now_s
         self._devices[device.dial.device] = self._by_id[device.drafter] = device
         event(log, "device_joined", drafter=device.drafter.actor_name, device=device.dial.device)
         self._joined(device.drafter)
@@ -277,7 +285,7 @@ class DialledDevices:
                 self._note_away(device, now_s)
 
     def _note_away(self, device: DialledDevice, now_s: float) -> None:
-        device.is_ready.clear()
+        device.note_unready(now_s)
         if device.away_at_s is None:
             device.away_at_s = now_s
             self._away(device.drafter)

@@ -84,7 +84,8 @@ def test_the_same_process_keeps_its_place_and_moves_with_each_later_dial() -> No
     assert directory.gateways["g0"].ended == [(first.incarnation, None)], "which tells it nothing"
     assert directory.refused(replace(DIAL, dial=2)) is RefusalCode.TOO_MANY
     late = directory.beat("g0", row(first, DeviceStage.AWAY))
-    assert (late.ended, directory.happened) == (((first.incarnation, None),), [("joined", FIRST)])
+    assert late.ended == ((first.incarnation, None),)
+    assert directory.happened == [("joined", FIRST), ("away", FIRST)], "until it is ready there"
 
 
 def test_a_newer_process_fences_the_older_one() -> None:
@@ -118,6 +119,7 @@ def test_a_device_that_comes_back_within_the_grace_was_only_away() -> None:
 def test_a_device_that_stays_away_or_says_goodbye_is_given_up() -> None:
     directory = Directory()
     first, second = directory.admitted(), directory.admitted(replace(DIAL, device="b", identity="b"))
+    directory.beat("g0", row(first))
     directory.beat("g0", row(first, DeviceStage.AWAY), row(second, DeviceStage.GONE, replace(DIAL, device="b")))
     directory.beat("g0", now_s=GRACE_S + 1.0)
     directory.devices.sweep(GRACE_S + 1.0)
@@ -201,6 +203,31 @@ def test_a_device_that_is_turned_away_may_not_come_in_before_its_pause_is_over()
     assert directory.devices.at(FIRST) is not None, "so that /status tells why"
     directory.beat(now_s=20.0)
     assert directory.admitted(replace(DIAL, dial=3), now_s=21.0).drafter == FIRST
+
+
+@pytest.mark.parametrize("has_moved", [False, True])
+def test_a_device_that_was_let_in_and_never_came_is_given_up(has_moved: bool) -> None:
+    directory = Directory()
+    first = directory.admitted()
+    if has_moved:
+        directory.beat("g0", row(first))
+        directory.admitted(replace(DIAL, dial=2), "g1")
+    directory.beat("g0", now_s=GRACE_S + 1.0)
+    directory.devices.sweep(GRACE_S + 1.0)
+    assert directory.happened[-1] == ("left", FIRST)
+    assert directory.devices.at(FIRST) is None
+
+
+def test_a_device_that_does_not_load_its_drafter_in_time_is_turned_away() -> None:
+    directory = Directory()
+    first = directory.admitted()
+    for now_s in range(0, 606, 5):
+        directory.beat("g0", row(first, DeviceStage.LOADING), now_s=now_s)
+        directory.devices.sweep(now_s)
+    ((incarnation, last),) = directory.gateways["g0"].ended
+    assert last is not None
+    assert (incarnation, last.code, last.retry_after_s) == (first.incarnation, RefusalCode.UNFIT, 60)
+    assert directory.devices.at(FIRST) is None
 
 
 def test_a_breach_is_told_once() -> None:
