@@ -47,7 +47,7 @@ def with_gateway(config: Config, folder: Path | None = None) -> tuple[Config, st
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if gateway.certificate is None:
-            ca, certificate, key = _certified(folder, address)
+            ca, certificate, key = _certified(folder, address, gateway.port)
             gateway = replace(gateway, certificate=str(certificate), private_key=str(key))
             more.append(f"echo {base64.b64encode(ca).decode()} | base64 -d > outrider-ca.pem")
             options.append("--ca outrider-ca.pem")
@@ -84,8 +84,11 @@ def _device_key(file: Path, devices: Path) -> str:
     return key
 
 
-def _certified(folder: Path, address: str) -> tuple[bytes, Path, Path]:
-    """Return the CA as PEM, made if it is missing, and files of a new certificate for this machine, and of its key."""
+def _certified(folder: Path, address: str, port: int) -> tuple[bytes, Path, Path]:
+    """Return the CA as PEM, made if it is missing, and files of a new certificate for this machine, and of its key.
+
+    They are the port's own: another service of this user has another address, and a gateway reads its files again.
+    """
     ca_file, ca_key_file = folder / "ca.pem", folder / "ca.key"
     if not (ca_file.is_file() and ca_key_file.is_file()):
         ca_key = ec.generate_private_key(ec.SECP256R1())
@@ -100,7 +103,7 @@ def _certified(folder: Path, address: str) -> tuple[bytes, Path, Path]:
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "outrider gateway")])
     issuer = x509.load_pem_x509_certificate(ca_pem).subject
     certificate = _certificate(subject, issuer, key, found, _names(address), _DAYS)
-    file, key_file = folder / "gateway.pem", folder / "gateway.key"
+    file, key_file = folder / f"gateway-{port}.pem", folder / f"gateway-{port}.key"
     _write(file, certificate.public_bytes(serialization.Encoding.PEM))
     _write(key_file, _pem(key))
     return ca_pem, file, key_file

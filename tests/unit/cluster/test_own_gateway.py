@@ -97,3 +97,16 @@ def test_devices_that_dial_in_draft_with_the_model_of_the_first_group(tmp_path: 
 )
 def test_an_address_has_the_gateways_port_unless_it_has_its_own(address: str, dialled: str) -> None:
     assert dialled_address(GatewayConfig(address=address), 8443) == dialled
+
+
+def test_services_of_one_user_have_their_own_certificates_and_one_ca(tmp_path: Path) -> None:
+    first, _ = with_gateway(CONFIG, tmp_path)
+    assert first.gateway.certificate is not None
+    before = Path(first.gateway.certificate).read_bytes()
+    other = replace(CONFIG, gateway=GatewayConfig(port=8444, address="127.0.0.1"))
+    second, line = with_gateway(other, tmp_path)
+    assert Path(first.gateway.certificate).read_bytes() == before
+    assert second.gateway.certificate != first.gateway.certificate
+    assert line is not None
+    ca = (tmp_path / "ca.pem").read_bytes()
+    assert base64.b64encode(ca).decode() in line
