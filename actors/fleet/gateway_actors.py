@@ -24,6 +24,7 @@ _PREFIX = "gateway-"
 _KEPT_EVERY_S = 1.0
 _BEGIN_DEADLINE_S = 60.0
 _DRAIN_DEADLINE_S = 20.0
+_MOST_REASON_CHARS = 300
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ class GatewayActors:
                 await within(_BEGIN_DEADLINE_S, handle.begin.remote())
                 self.faults.pop(name, None)
             except (TimeoutError, RayError, OutriderError) as error:
-                reason = str(getattr(error, "cause", None) or f"{error!r:.300}")[:300]
+                reason = str(getattr(error, "cause", None) or type(error).__name__)[:_MOST_REASON_CHARS]
                 if self.faults.get(name) != reason:
                     event(log, "gateway_cannot_start", logging.ERROR, gateway=name, reason=reason)
                 self.faults[name] = reason
