@@ -176,7 +176,10 @@ class DeviceServer:
             identity = self._identity(request)
             async with asyncio.timeout(_HELLO_S):
                 joined = await self._let_in(stream, connection, identity, request)
-        except (MessageError, TimeoutError) as error:
+        except TimeoutError:
+            self._refuse(connection, Refused(RefusalCode.BUSY, f"needs a hello within {_HELLO_S:g} s; dial again", 1))
+            return
+        except MessageError as error:
             self._refuse(connection, Refused(RefusalCode.VERSION, f"needs a hello: {error}"))
             return
         if joined is None:

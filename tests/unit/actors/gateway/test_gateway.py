@@ -28,6 +28,7 @@ from outrider.wire.dialling import (
     RefusalCode,
     Refused,
     Welcome,
+    read_from_gateway,
     write_dialled,
 )
 from outrider.wire.replies import plain
@@ -346,6 +347,22 @@ def test_what_is_left_of_a_connection_that_was_replaced_is_no_breach(tmp_path: P
         assert here.connection is not before
         await gateway._server._read(Left(), before, here)  # type: ignore[arg-type]  # noqa: SLF001
         await device.close()
+
+    run(test, tmp_path)
+
+
+def test_who_is_slow_to_say_hello_may_dial_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_server, "_HELLO_S", 0.1)
+
+    async def test(place: Place, _: DirectFleet, gateway: Gateway) -> None:
+        url, key = f"wss://127.0.0.1:{gateway.port}/v1/device", {"Authorization": f"Bearer {place.key}"}
+        async with (
+            aiohttp.ClientSession(headers=key) as client,
+            client.ws_connect(url, ssl=place.tls(), protocols=("outrider.device.1",)) as stream,
+        ):
+            last = read_from_gateway((await stream.receive()).data)
+        assert isinstance(last, Refused)
+        assert (last.code, last.retry_after_s) == (RefusalCode.BUSY, 1)
 
     run(test, tmp_path)
 
