@@ -199,6 +199,6 @@ class GatewayDrafterTransport:
         found = await self._locate(handle)
         if found is None or found.incarnation != handle.incarnation:
             raise DrafterLostError(f"drafter {self._name} is gone: its device has left, or was started anew")
-        if found == handle:
+        if found.place == handle.place:
             await asyncio.sleep(_PAUSE_S)
         self._handle = found

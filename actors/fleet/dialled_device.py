@@ -39,6 +39,7 @@ class GatewayState:
     heard_at_s: float
     refused: dict[str, int] = field(default_factory=dict)
     connections: int = 0
+    has_told_all: bool = False  # which devices are with it
 
 
 class DialledDevice:

@@ -28,6 +28,7 @@ from outrider.wire.replies import DrafterCard
 
 MOST_OF_ONE = 16  # devices by one key or certificate
 _SILENT_S = 7.0  # of a gateway, until its devices count as away: longer than a heartbeat that is late by its deadline
+SETTLE_S = 3.0  # for other gateways to tell a fleet that was restarted who is with them
 _LOAD_S = 600.0  # for a device to load its drafter
 _REPLACED_S = 60  # until a process that was replaced may dial again
 _MOST_BANNED = 4096
@@ -58,6 +59,7 @@ class DialledDevices:
         self._by_id: dict[DrafterId, DialledDevice] = {}
         self._banned: dict[str, tuple[float, Refused]] = {}  # until when, by device
         self._last_incarnation = 0
+        self._settled_at_s: float | None = None  # set once it finds devices that an earlier fleet let in
         self.carried_bytes = Counter[tuple[str, str]]()  # by group and direction; never falls
         self.refused = Counter[str]()  # dials, by reason; likewise
 
@@ -67,6 +69,11 @@ class DialledDevices:
 
     def at(self, drafter: DrafterId) -> DialledDevice | None:
         return self._by_id.get(drafter)
+
+    def knows_all(self, now_s: float) -> bool:
+        """Return whether all gateways have told who is with them."""
+        told = [state.has_told_all for state in self.gateways.values()]
+        return bool(told) and all(told) and self._is_settled(now_s)
 
     def status_of(self, drafter: DrafterId) -> DialledStatus | None:
         if (device := self._by_id.get(drafter)) is None:
@@ -86,12 +93,12 @@ class DialledDevices:
 
     def admit(self, gateway: str, dial: DeviceDial, now_s: float) -> DeviceAdmission | Refused:
         """Let a device in, as the drafter that it was or as another one, or say why not."""
-        state = self.gateways.get(gateway)
-        if state is None or self.groups is None:
-            return Refused(RefusalCode.BUSY, "the fleet does not know this gateway yet", 1)
+        state, known = self.gateways.get(gateway), self._devices.get(dial.device)
+        is_early = self.groups is None or (known is None and not self._is_settled(now_s))
+        if state is None or not state.has_told_all or is_early:
+            return Refused(RefusalCode.BUSY, "the fleet does not know yet who is here", 1)
         if (refused := self._ban_of(dial.device, now_s)) is not None:
             return refused
-        known = self._devices.get(dial.device)
         if known is not None and known.dial.process == dial.process:
             if dial.dial <= known.dial.dial:
                 return Refused(RefusalCode.TOO_MANY, "this process has dialled again since", 1)
@@ -130,6 +137,7 @@ class DialledDevices:
         state.heard_at_s, state.refused, state.connections = now_s, beat.refused, beat.connections
         if self.groups is None:
             return GatewayNews(tell_all=True)
+        state.has_told_all = state.has_told_all or beat.everything
         ended = [end for row in beat.rows for end in self._hear_row(row, state, now_s)]
         if beat.everything:
             here = {row.incarnation for row in beat.rows}
@@ -232,6 +240,8 @@ class DialledDevices:
         self._last_incarnation = max(self._last_incarnation, row.incarnation)
         device = DialledDevice(row.drafter, row.dial, row.incarnation, state)
         self._enter(device, now_s)
+        if self._settled_at_s is None:
+            self._settled_at_s = now_s + SETTLE_S
         return device
 
     def _place(self, dial: DeviceDial) -> DrafterId | Refused:
@@ -247,6 +257,9 @@ class DialledDevices:
         if may:
             return Refused(RefusalCode.GROUP_FULL, f"group {may[-1].name} has {may[-1].max_devices} devices", 30)
         return Refused(RefusalCode.GROUP_CLOSED, f"no group takes {dial.identity}", 60)
+
+    def _is_settled(self, now_s: float) -> bool:
+        return self._settled_at_s is None or now_s >= self._settled_at_s
 
     def _takes(self, drafter: DrafterId, dial: DeviceDial) -> bool:
         return any(group.name == drafter.group and group.may_join(dial.identity) for group in self.groups or ())

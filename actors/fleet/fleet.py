@@ -25,6 +25,7 @@ from actors.heartbeats import FleetNews, Heartbeat, PackedStatus
 from actors.messages import DrafterId, FleetStatus, FleetSums
 from actors.waiting import loop_now_s
 from outrider.config.gateway import GatewayConfig
+from outrider.contracts.errors import FleetUnavailableError
 from outrider.contracts.requests import GenerationId
 from outrider.events import event
 from outrider.wire.dialling import Refused
@@ -118,8 +119,15 @@ class Fleet:
         return tuple(state.address for state in self._care.dialled.gateways.values())
 
     async def locate(self, drafter: DrafterId) -> Any:
-        """Return the handle of a drafter as it is now; None: there is none."""
-        return self._care.known_handle(drafter)
+        """Return the handle of a drafter as it is now; None: there is none.
+
+        Raises:
+            FleetUnavailableError: this fleet was restarted, and gateways have not told yet who is with them.
+        """
+        found: Any = self._care.dialled.at(drafter) or self._care.known_handle(drafter)
+        if found is None and not self._care.dialled.knows_all(loop_now_s()):
+            raise FleetUnavailableError(f"{drafter.actor_name} is not known yet")
+        return found
 
     def _answer(self, heartbeat: Heartbeat, held: Held | None) -> FleetNews:
         table, timeouts, coordinators = self._table, self._timeouts, len(self._coordinators)

@@ -5,6 +5,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
+
 from actors.fleet.fleet import Fleet
 from actors.gateway_beats import DeviceAdmission, DeviceDial, DeviceRow, DeviceStage, GatewayBeat, GatewaySettings
 from actors.gateway_link import GatewayPlace, RelayOutcome
@@ -13,6 +15,7 @@ from actors.waiting import within
 from edge.host import DrafterHost
 from outrider.config.drafters import DrafterGroupConfig
 from outrider.config.gateway import GatewayConfig
+from outrider.contracts.errors import FleetUnavailableError
 from outrider.wire.dialling import RefusalCode, Refused
 from outrider.wire.replies import Answer, plain
 from tests.unit.actors.coordinator.transport_suite import CARD, SuiteHost
@@ -64,12 +67,12 @@ class Site:
         self.fleet = Fleet(MemoryActors(), SLOW, gateways=self.gateways)
         self.admission: DeviceAdmission | None = None
 
-    async def tell(self, stage: DeviceStage | None = None, **more: Any) -> None:
+    async def tell(self, stage: DeviceStage | None = None, *, everything: bool = False, **more: Any) -> None:
         rows: tuple[DeviceRow, ...] = ()
         if stage is not None and self.admission is not None:
             rows = (DeviceRow(DIAL, self.admission.drafter, self.admission.incarnation, stage, **more),)
         place = GatewayPlace("127.0.0.1", 1, b"secret")
-        await self.fleet.gateway_beat(GatewayBeat("g", 1, place, "g:8443", rows, everything=not rows))
+        await self.fleet.gateway_beat(GatewayBeat("g", 1, place, "g:8443", rows, everything or not rows))
 
     async def joined(self) -> None:
         await self.fleet.beat(replace(beat(), settings=replace(SETTINGS, gateway=GatewayConfig(port=8443))))
@@ -141,6 +144,21 @@ def test_a_device_that_says_goodbye_loses_its_leases() -> None:
         assert await site.fleet.locate(FIRST) is None
 
     on_site(test)
+
+
+def test_a_restarted_fleet_says_where_a_device_is_as_soon_as_it_is_told() -> None:
+    async def run() -> None:
+        before, site = Site(), Site()
+        await before.joined()
+        site.admission = before.admission
+        with pytest.raises(FleetUnavailableError, match="far-0 is not known yet"):
+            await site.fleet.locate(FIRST)
+        await site.fleet.beat(replace(beat(), settings=SETTINGS))
+        await site.tell(DeviceStage.LOADING, everything=True)
+        assert before.admission is not None
+        assert (await site.fleet.locate(FIRST)).incarnation == before.admission.incarnation
+
+    bounded(run())
 
 
 def test_a_device_of_another_model_is_told_and_shown_why_it_is_refused() -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from actors.fleet.dialled_devices import MOST_OF_ONE, DialledDevices
+from actors.fleet.dialled_devices import MOST_OF_ONE, SETTLE_S, DialledDevices
 from actors.gateway_beats import GRACE_S, DeviceAdmission, DeviceDial, DeviceRow, DeviceStage, GatewayBeat, GatewayNews
 from actors.gateway_link import DialledHandle, GatewayPlace, RelayOutcome
 from actors.messages import DrafterId
@@ -177,8 +177,25 @@ def test_a_fleet_that_was_restarted_learns_who_is_here_once_it_knows_its_groups(
     found = directory.devices.at(FIRST)
     assert found is not None
     assert found.incarnation == first.incarnation
-    assert directory.admitted().incarnation > first.incarnation
-    assert directory.admitted(replace(DIAL, dial=2)).drafter == SECOND
+    assert directory.refused(now_s=SETTLE_S - 1.0) is RefusalCode.BUSY, "another gateway may have it"
+    assert directory.admitted(now_s=SETTLE_S).incarnation > first.incarnation
+    assert directory.admitted(replace(DIAL, dial=2), now_s=SETTLE_S).drafter == SECOND
+
+
+def test_a_restarted_fleet_lets_nobody_in_before_it_knows_who_is_here() -> None:
+    before = Directory()
+    first, second = before.admitted(), before.admitted(replace(DIAL, device="b", identity="b"))
+    directory = Directory(groups=None)
+    directory.devices.want((GROUP,))
+    directory.beat("g0")
+    assert directory.refused(replace(DIAL, dial=2)) is RefusalCode.BUSY
+    assert not directory.devices.knows_all(0.0)
+    directory.beat("g0", row(first), everything=True)
+    assert directory.refused(replace(DIAL, device="b1", identity="b1")) is RefusalCode.BUSY, "its place may be taken"
+    assert directory.admitted(replace(DIAL, dial=2)).incarnation == first.incarnation
+    second_here = row(second, dial=replace(DIAL, device="b", identity="b"))
+    assert directory.beat("g1", second_here, everything=True).ended == ()
+    assert directory.devices.knows_all(SETTLE_S)
 
 
 def test_a_closed_group_turns_its_devices_away() -> None:
