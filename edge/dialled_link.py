@@ -36,6 +36,7 @@ _MOST_MESSAGE_BYTES = MOST_CALL_BYTES + 8
 _QUEUED_FRAMES = 2  # that the library reads ahead
 _MOST_UNREAD_BYTES = 2**24  # of what this side wrote
 _DIAL_S, _CLOSE_S = 5.0, 1.0
+_WELCOME_S = 10.0  # longer than a gateway waits for its fleet, or it cannot say that it is busy
 _SILENT_PINGS = 3
 _LEAVE_S = 1.0  # for calls under way, before a gateway is left for another
 
@@ -105,7 +106,7 @@ class DialledLink:
         async with self._dialled() as connection:
             try:
                 await self._send(write_dialled(self._device.hello()))
-                async with asyncio.timeout(_DIAL_S):
+                async with asyncio.timeout(_WELCOME_S):
                     welcome = self._read(await connection.recv())
                 if not isinstance(welcome, Welcome) or not DIAL_VERSIONS.has(welcome.version):
                     raise MessageError(f"needs a welcome of version {DIAL_VERSIONS}, found {welcome!r:.60}")

@@ -12,12 +12,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from actors.gateway import device_server, identities, listener
+from actors.gateway import actor, device_server, identities, listener
 from actors.gateway.device_server import _framed
 from actors.gateway.gateway import Gateway
 from actors.gateway_beats import DeviceStage
 from actors.gateway_link import RelayOutcome, prove_to_gateway
 from actors.waiting import within
+from edge import dialled_link
 from outrider.versions import DIAL_VERSIONS, VersionRange
 from outrider.wire.calls import write_call
 from outrider.wire.dialling import (
@@ -365,6 +366,10 @@ def test_who_is_slow_to_say_hello_may_dial_again(tmp_path: Path, monkeypatch: py
         assert (last.code, last.retry_after_s) == (RefusalCode.BUSY, 1)
 
     run(test, tmp_path)
+
+
+def test_a_device_waits_longer_than_a_gateway_that_has_to_say_that_it_is_busy() -> None:
+    assert dialled_link._WELCOME_S > 1.5 * actor._FLEET_DEADLINE_S  # noqa: SLF001
 
 
 def test_stages_and_versions_are_what_the_contract_has() -> None:
