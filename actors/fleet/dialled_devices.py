@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from actors.fleet.device_bans import REPLACED_S, DeviceBans
 from actors.fleet.dialled_device import DialledDevice, GatewayCalls, GatewayState
 from actors.gateway_beats import (
     GRACE_S,
@@ -30,8 +31,6 @@ MOST_OF_ONE = 16  # devices by one key or certificate
 _SILENT_S = 7.0  # of a gateway, until its devices count as away: longer than a heartbeat that is late by its deadline
 SETTLE_S = 3.0  # for other gateways to tell a fleet that was restarted who is with them
 _LOAD_S = 600.0  # for a device to load its drafter
-_REPLACED_S = 60  # until a process that was replaced may dial again
-_MOST_BANNED = 4096
 _OTHERS = 8  # gateways that a device is told of
 
 log = logging.getLogger(__name__)
@@ -57,7 +56,7 @@ class DialledDevices:
         self.gateways: dict[str, GatewayState] = {}  # by actor name
         self._devices: dict[str, DialledDevice] = {}  # by name
         self._by_id: dict[DrafterId, DialledDevice] = {}
-        self._banned: dict[str, tuple[float, Refused]] = {}  # until when, by device
+        self._bans = DeviceBans()
         self._last_incarnation = 0
         self._settled_at_s: float | None = None  # set once it finds devices that an earlier fleet let in
         self.carried_bytes = Counter[tuple[str, str]]()  # by group and direction; never falls
@@ -97,7 +96,7 @@ class DialledDevices:
         is_early = self.groups is None or (known is None and not self._is_settled(now_s))
         if state is None or not state.has_told_all or is_early:
             return Refused(RefusalCode.BUSY, "the fleet does not know yet who is here", 1)
-        if (refused := self._ban_of(dial.device, now_s)) is not None:
+        if (refused := self._bans.refusal(dial, now_s)) is not None:
             return refused
         if known is not None and known.dial.process == dial.process:
             if dial.dial <= known.dial.dial:
@@ -106,8 +105,7 @@ class DialledDevices:
             return self._admission(known)
         if known is not None:
             event(log, "device_replaced", logging.WARNING, drafter=known.drafter.actor_name)
-            last = Refused(RefusalCode.REPLACED, "replaced by a newer process of the same identity", _REPLACED_S)
-            known.gateway.calls.end(known.incarnation, last)
+            known.gateway.calls.end(known.incarnation, self._bans.replaced(known.dial, now_s))
             self._remove(known)
         drafter = known.drafter if known is not None and self._takes(known.drafter, dial) else self._place(dial)
         if isinstance(drafter, Refused):
@@ -152,7 +150,7 @@ class DialledDevices:
         for device in tuple(self.all):
             group = by_name.get(device.drafter.group)
             if group is None or not group.may_join(device.dial.identity):
-                last = Refused(RefusalCode.GROUP_CLOSED, f"group {device.drafter.group} is closed to it", _REPLACED_S)
+                last = Refused(RefusalCode.GROUP_CLOSED, f"group {device.drafter.group} is closed to it", REPLACED_S)
                 device.gateway.calls.end(device.incarnation, last)
                 self._remove(device)
 
@@ -167,7 +165,7 @@ class DialledDevices:
             if device.away_at_s is not None and now_s - device.away_at_s > GRACE_S:
                 self._remove(device)
             elif not device.is_ready.is_set() and now_s - device.loading_at_s > _LOAD_S:
-                last = Refused(RefusalCode.UNFIT, f"needs to load its drafter within {_LOAD_S:g} s", _REPLACED_S)
+                last = Refused(RefusalCode.UNFIT, f"needs to load its drafter within {_LOAD_S:g} s", REPLACED_S)
                 device.gateway.calls.end(device.incarnation, last)
                 self._remove(device)
 
@@ -190,10 +188,7 @@ class DialledDevices:
         if (device := self._by_id.get(drafter)) is None:
             return
         last = Refused(RefusalCode.UNFIT, reason, max(1, round(pause_s)))
-        if len(self._banned) >= _MOST_BANNED:
-            self._banned = {name: ban for name, ban in self._banned.items() if ban[0] > now_s}
-        if len(self._banned) < _MOST_BANNED:
-            self._banned[device.dial.device] = now_s + pause_s, last
+        self._bans.ban(device.dial, last, pause_s, now_s)
         device.gateway.calls.end(device.incarnation, last)
         device.note_unready(now_s)
         device.away_at_s = now_s + pause_s  # until then its refusal is shown
@@ -302,10 +297,3 @@ class DialledDevices:
         if device.away_at_s is None:
             device.away_at_s = now_s
             self._away(device.drafter)
-
-    def _ban_of(self, device: str, now_s: float) -> Refused | None:
-        until_s, refused = self._banned.get(device, (now_s, None))
-        if refused is None or until_s <= now_s:
-            self._banned.pop(device, None)
-            return None
-        return Refused(refused.code, refused.reason, max(1, round(until_s - now_s)))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from actors.fleet.device_bans import DIALS_PER_MINUTE
 from actors.fleet.dialled_devices import MOST_OF_ONE, SETTLE_S, DialledDevices
 from actors.gateway_beats import GRACE_S, DeviceAdmission, DeviceDial, DeviceRow, DeviceStage, GatewayBeat, GatewayNews
 from actors.gateway_link import DialledHandle, GatewayPlace, RelayOutcome
@@ -101,6 +102,30 @@ def test_a_newer_process_fences_the_older_one() -> None:
     assert directory.happened == [("joined", FIRST), ("left", FIRST), ("joined", FIRST)]
     ((told, refused),) = directory.beat("g0", row(first)).ended
     assert (told, refused is None) == (first.incarnation, False)
+
+
+def test_a_process_that_was_replaced_may_not_come_back_at_once() -> None:
+    directory = Directory()
+    directory.admitted()
+    newer = directory.admitted(replace(DIAL, process=b"process2"))
+    assert directory.devices.admit("g0", replace(DIAL, dial=2), 10.0) == Refused(
+        RefusalCode.REPLACED, "replaced by a newer process of the same identity", 50
+    )
+    device = directory.devices.at(FIRST)
+    assert device is not None
+    assert device.incarnation == newer.incarnation
+    assert directory.admitted(replace(DIAL, dial=3), now_s=60.0).drafter == FIRST
+
+
+def test_one_key_dials_so_often_and_keeps_no_other_out() -> None:
+    directory = Directory()
+    for number in range(DIALS_PER_MINUTE):
+        directory.admitted(replace(DIAL, process=f"{number:08}".encode()))
+    refused = directory.devices.admit("g0", replace(DIAL, process=b"one more"), 0.0)
+    assert isinstance(refused, Refused)
+    assert (refused.code, refused.retry_after_s) == (RefusalCode.TOO_MANY, 1)
+    directory.admitted(replace(DIAL, device="b", identity="b"))
+    directory.admitted(replace(DIAL, process=b"one more"), now_s=1.0)
 
 
 def test_a_device_that_comes_back_within_the_grace_was_only_away() -> None:
