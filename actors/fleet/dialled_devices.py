@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from actors.fleet.device_bans import REPLACED_S, DeviceBans
+from actors.fleet.device_places import DevicePlaces
 from actors.fleet.dialled_device import DialledDevice, GatewayCalls, GatewayState
 from actors.gateway_beats import (
     GRACE_S,
@@ -27,7 +28,6 @@ from outrider.events import event
 from outrider.wire.dialling import RefusalCode, Refused
 from outrider.wire.replies import DrafterCard
 
-MOST_OF_ONE = 16  # devices by one key or certificate
 _SILENT_S = 7.0  # of a gateway, until its devices count as away: longer than a heartbeat that is late by its deadline
 SETTLE_S = 3.0  # for other gateways to tell a fleet that was restarted who is with them
 _LOAD_S = 600.0  # for a device to load its drafter
@@ -56,7 +56,7 @@ class DialledDevices:
         self.gateways: dict[str, GatewayState] = {}  # by actor name
         self._devices: dict[str, DialledDevice] = {}  # by name
         self._by_id: dict[DrafterId, DialledDevice] = {}
-        self._bans = DeviceBans()
+        self._bans, self._places = DeviceBans(), DevicePlaces()
         self._last_incarnation = 0
         self._settled_at_s: float | None = None  # set once it finds devices that an earlier fleet let in
         self.carried_bytes = Counter[tuple[str, str]]()  # by group and direction; never falls
@@ -107,7 +107,11 @@ class DialledDevices:
             event(log, "device_replaced", logging.WARNING, drafter=known.drafter.actor_name)
             known.gateway.calls.end(known.incarnation, self._bans.replaced(known.dial, now_s))
             self._remove(known)
-        drafter = known.drafter if known is not None and self._takes(known.drafter, dial) else self._place(dial)
+        drafter = (
+            known.drafter
+            if known is not None and self._takes(known.drafter, dial)
+            else self._places.find(self.groups or (), dial.identity)
+        )
         if isinstance(drafter, Refused):
             return drafter
         self._last_incarnation = max(self._last_incarnation + 1, time.time_ns() // 1000)
@@ -239,20 +243,6 @@ class DialledDevices:
             self._settled_at_s = now_s + SETTLE_S
         return device
 
-    def _place(self, dial: DeviceDial) -> DrafterId | Refused:
-        """Return a free place for a device in the first group that takes it."""
-        of_one = sum(device.dial.identity == dial.identity for device in self.all)
-        if of_one >= MOST_OF_ONE:
-            return Refused(RefusalCode.TOO_MANY, f"needs at most {MOST_OF_ONE} devices of {dial.identity}", 60)
-        may = [group for group in self.groups or () if group.may_join(dial.identity)]
-        for group in may:
-            for index in range(group.max_devices):
-                if (drafter := DrafterId(group.name, index)) not in self._by_id:
-                    return drafter
-        if may:
-            return Refused(RefusalCode.GROUP_FULL, f"group {may[-1].name} has {may[-1].max_devices} devices", 30)
-        return Refused(RefusalCode.GROUP_CLOSED, f"no group takes {dial.identity}", 60)
-
     def _is_settled(self, now_s: float) -> bool:
         return self._settled_at_s is None or now_s >= self._settled_at_s
 
@@ -273,11 +263,13 @@ class DialledDevices:
     def _enter(self, device: DialledDevice, now_s: float) -> None:
         device.loading_at_s = now_s
         self._devices[device.dial.device] = self._by_id[device.drafter] = device
+        self._places.take(device.drafter, device.dial.identity)
         event(log, "device_joined", drafter=device.drafter.actor_name, device=device.dial.device)
         self._joined(device.drafter)
 
     def _remove(self, device: DialledDevice) -> None:
         del self._devices[device.dial.device], self._by_id[device.drafter]
+        self._places.free(device.drafter, device.dial.identity)
         event(log, "device_left", drafter=device.drafter.actor_name, device=device.dial.device)
         self._left(device.drafter)
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from actors.fleet.device_bans import DIALS_PER_MINUTE
-from actors.fleet.dialled_devices import MOST_OF_ONE, SETTLE_S, DialledDevices
+from actors.fleet.device_places import MOST_OF_ONE
+from actors.fleet.dialled_devices import SETTLE_S, DialledDevices
 from actors.gateway_beats import GRACE_S, DeviceAdmission, DeviceDial, DeviceRow, DeviceStage, GatewayBeat, GatewayNews
 from actors.gateway_link import DialledHandle, GatewayPlace, RelayOutcome
 from actors.messages import DrafterId
