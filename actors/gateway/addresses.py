@@ -1,6 +1,8 @@
-"""Where devices dial a gateway."""
+"""Where devices dial a gateway, and where they dial from."""
 
 import socket
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from outrider.config.gateway import GatewayConfig
 
@@ -24,3 +26,23 @@ def outward_address() -> str:
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"
+
+
+def is_within(peer: str, networks: Iterable[str]) -> bool:
+    """Return whether a connection comes from one of these addresses or networks."""
+    address = _address_of(peer)
+    return address is not None and any(address in ip_network(network, strict=False) for network in networks)
+
+
+def network_of(peer: str) -> str:
+    """Return what counts as one address: of IPv6 the /64, all of which one host may have."""
+    address = _address_of(peer)
+    return str(ip_network((address, 64), strict=False)) if isinstance(address, IPv6Address) else str(address)
+
+
+def _address_of(peer: str) -> IPv4Address | IPv6Address | None:
+    try:
+        address = ip_address(peer.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address

@@ -174,8 +174,12 @@ class DeviceServer:
         """Let a device in, and read what it sends until it leaves."""
         try:
             identity = self._identity(request)
+            if (refused := self._stranger(identity)) is not None or identity is None:
+                self._refuse(connection, refused or Refused(RefusalCode.UNKNOWN_IDENTITY, ""))
+                return
+            self._mark_known(request)
             async with asyncio.timeout(_HELLO_S):
-                joined = await self._let_in(stream, connection, identity, request)
+                joined = await self._let_in(stream, connection, identity)
         except TimeoutError:
             self._refuse(connection, Refused(RefusalCode.BUSY, f"needs a hello within {_HELLO_S:g} s; dial again", 1))
             return
@@ -197,16 +201,14 @@ class DeviceServer:
         self,
         stream: web.WebSocketResponse,
         connection: DeviceConnection,
-        identity: DeviceIdentity | None,
-        request: web.Request,
+        identity: DeviceIdentity,
     ) -> JoinedDevice | None:
         hello = read_from_device(await _next_binary(stream))
         if not isinstance(hello, Hello):
             raise MessageError(f"found {type(hello).__name__}")
-        if (refused := self._refusal(identity, hello)) is not None or identity is None:
-            self._refuse(connection, refused or Refused(RefusalCode.UNKNOWN_IDENTITY, ""))
+        if (refused := self._refusal(hello)) is not None:
+            self._refuse(connection, refused)
             return None
-        self._mark_known(request)
         name = identity.name if hello.name in ("", identity.name) else f"{identity.name}/{hello.name}"
         dial = DeviceDial(name, identity.name, hello.process, hello.dial)
         admission = await self._devices.admit(dial, identity)
@@ -222,11 +224,15 @@ class DeviceServer:
             connection.send(_welcome(hello, admission, file))
         return joined
 
-    def _refusal(self, identity: DeviceIdentity | None, hello: Hello) -> Refused | None:
+    def _stranger(self, identity: DeviceIdentity | None) -> Refused | None:
+        """Return what is said, before anything is read, to whoever may not dial."""
         if identity is None:
             return Refused(RefusalCode.UNKNOWN_IDENTITY, "needs a certificate or a device key that this gateway knows")
         if self._identities.is_revoked(identity):
             return Refused(RefusalCode.REVOKED, f"{identity.name} is revoked")
+        return None
+
+    def _refusal(self, hello: Hello) -> Refused | None:
         fault = call_versions(VERSIONS).fault(hello.versions)
         if DIAL_VERSIONS.common(hello.dial_versions) is None:
             fault = f"dial version {DIAL_VERSIONS}, found {hello.dial_versions}"

@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from ipaddress import ip_address, ip_network
 from typing import Any
 
+from actors.gateway.addresses import is_within
 from outrider.config.gateway import GatewayConfig
 from outrider.contracts.errors import ConfigError
 from outrider.events import event
@@ -44,7 +44,6 @@ class Identities:
     def __init__(self, config: GatewayConfig) -> None:
         """Read the devices' file; a ``ConfigError`` if there is one that cannot be read."""
         self._config = config
-        self._proxies = [ip_network(proxy, strict=False) for proxy in config.proxies]
         self._content: bytes | None = None
         self.devices = Devices()
         if config.devices_file is not None:
@@ -67,7 +66,7 @@ class Identities:
             name = self.devices.named(key)
             return None if name is None else DeviceIdentity(name, key=digest_of(key))
         subjects = _all_of(headers, self._config.identity_header)
-        if len(subjects) == 1 and len(subjects[0]) <= _MOST_HEADER_CHARS and self._is_proxy(peer):
+        if len(subjects) == 1 and len(subjects[0]) <= _MOST_HEADER_CHARS and is_within(peer, self._config.proxies):
             return _named(_common_name(subjects[0])) if _all_of(headers, _VERIFIED) in ([], ["SUCCESS"]) else None
         return None
 
@@ -95,14 +94,6 @@ class Identities:
         self._content = content
         event(log, "devices_read")
         return True
-
-    def _is_proxy(self, peer: str) -> bool:
-        try:
-            address = ip_address(peer.partition("%")[0])
-        except ValueError:
-            return False
-        address = getattr(address, "ipv4_mapped", None) or address
-        return any(address in network for network in self._proxies)
 
 
 def _of_certificate(certificate: bytes) -> DeviceIdentity | None:

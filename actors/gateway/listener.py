@@ -8,21 +8,19 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections import Counter
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
+from actors.gateway.accept_bounds import ADMITTED_PER_S, AcceptBounds
 from outrider.config.gateway import GatewayConfig
 from outrider.contracts.errors import ConfigError
 from outrider.events import event
 
-ADMITTED_PER_S = 200.0
 _KNOWN_IN_S = 20.0
 _HANDSHAKE_S = 10.0
-_MOST_UNKNOWN, _MOST_OF_ADDRESS = 512, 64
 _SETTLE_S = 1.0  # in which files that are being written change
 _BACKLOG = 1024
 
@@ -61,7 +59,7 @@ class DeviceListener:
         self._accepting: asyncio.Task[None] | None = None
         self._shaking = set[asyncio.Task[None]]()
         self._unknown: dict[asyncio.BaseTransport, tuple[str, float]] = {}  # address, and when it was accepted
-        self._of_address = Counter[str]()
+        self._bounds = AcceptBounds(config.proxies)
         self.port = config.port or 0
         self.failed = 0  # handshakes
 
@@ -98,7 +96,7 @@ class DeviceListener:
     def known(self, transport: asyncio.BaseTransport) -> None:
         """Count a connection no more: whose it is is known."""
         if (found := self._unknown.pop(transport, None)) is not None:
-            self._forget(found[0])
+            self._bounds.give_back(found[0])
 
     def sweep(self, now_s: float) -> None:
         """Cut off connections that did not prove in time who they are of. Called about once a second."""
@@ -140,10 +138,10 @@ class DeviceListener:
                 await asyncio.sleep(1.0)
                 continue
             address = str(peer[0])
-            if self._of_address.total() >= _MOST_UNKNOWN or self._of_address[address] >= _MOST_OF_ADDRESS:
+            if not self._bounds.take(address, loop.time()):
                 accepted.close()
+                await asyncio.sleep(0)  # others go on, though the kernel's queue is full of such
                 continue
-            self._of_address[address] += 1
             task = asyncio.create_task(self._shake(accepted, address))
             self._shaking.add(task)
             task.add_done_callback(self._shaking.discard)
@@ -160,12 +158,7 @@ class DeviceListener:
             )
         except OSError:  # of TLS, too; strangers must not fill the log
             self.failed += 1
-            self._forget(address)
+            self._bounds.give_back(address)
             accepted.close()
         else:
             self._unknown[transport] = address, loop.time()
-
-    def _forget(self, address: str) -> None:
-        self._of_address[address] -= 1
-        if not self._of_address[address]:
-            del self._of_address[address]

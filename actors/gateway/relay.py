@@ -10,7 +10,7 @@ from actors.gateway_link import LinkWriter, call_of, prove_to_coordinator, read_
 from outrider.contracts.errors import MessageError
 from outrider.events import event
 
-_MOST_STREAMS = 1024
+_MOST_STREAMS, _MOST_UNPROVED = 1024, 128
 
 log = logging.getLogger(__name__)
 
@@ -20,15 +20,20 @@ class CoordinatorRelay:
 
     def __init__(self, devices: JoinedDevices, secret: bytes) -> None:
         self._devices, self._secret, self._streams = devices, secret, set[asyncio.StreamWriter]()
+        self._unproved = dict[asyncio.StreamWriter, None]()  # the oldest first
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Relay calls until the coordinator leaves, or sends what is no frame."""
         if len(self._streams) >= _MOST_STREAMS:
             writer.transport.abort()
             return
-        self._streams.add(writer)
+        if len(self._unproved) >= _MOST_UNPROVED:  # a coordinator proves itself at once
+            next(iter(self._unproved)).transport.abort()
+        self._unproved[writer] = None
         try:
             await prove_to_coordinator(reader, writer, self._secret)
+            del self._unproved[writer]
+            self._streams.add(writer)
             answers = LinkWriter(writer)
             while True:
                 frame = await read_relayed(reader)
@@ -41,10 +46,11 @@ class CoordinatorRelay:
             pass  # it left
         finally:
             self._streams.discard(writer)
+            self._unproved.pop(writer, None)
             writer.transport.abort()
             with suppress(OSError):
                 await writer.wait_closed()
 
     def end(self) -> None:
-        for writer in tuple(self._streams):
+        for writer in (*self._streams, *self._unproved):
             writer.transport.abort()

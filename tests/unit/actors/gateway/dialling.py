@@ -162,7 +162,8 @@ class Dialler:
         )
         self._stream = stream
         self._streams.append(stream)
-        await stream.send_bytes(write_dialled(self.hello()))
+        with suppress(OSError, aiohttp.ClientError):  # refused already
+            await stream.send_bytes(write_dialled(self.hello()))
         first = read_from_gateway((await stream.receive()).data)
         if isinstance(first, Welcome):
             self.welcome = first

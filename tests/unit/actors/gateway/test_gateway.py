@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from actors.gateway import actor, device_server, identities, listener
+from actors.gateway import accept_bounds, actor, device_server, identities, listener
 from actors.gateway.device_server import _framed
 from actors.gateway.gateway import Gateway
 from actors.gateway_beats import DeviceStage
@@ -124,7 +124,8 @@ def test_what_is_no_hello_is_refused(said: bytes, tmp_path: Path) -> None:
     async def test(place: Place, _: DirectFleet, gateway: Gateway) -> None:
         async with aiohttp.ClientSession() as client:
             url = f"wss://127.0.0.1:{gateway.port}/v1/device"
-            async with client.ws_connect(url, ssl=place.tls(), protocols=("outrider.device.1",)) as stream:
+            key = {"Authorization": f"Bearer {place.key}"}
+            async with client.ws_connect(url, ssl=place.tls(), headers=key, protocols=("outrider.device.1",)) as stream:
                 await stream.send_bytes(said)
                 assert (await stream.receive()).data[0] == 2
                 assert (await stream.receive()).type is aiohttp.WSMsgType.CLOSE
@@ -288,7 +289,7 @@ def test_a_device_that_reads_nothing_is_cut_off(tmp_path: Path, monkeypatch: pyt
 def test_connections_that_say_nothing_are_bounded_by_address_and_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "_MOST_OF_ADDRESS", 3)
+    monkeypatch.setattr(accept_bounds, "_MOST_OF_ADDRESS", 3)
     monkeypatch.setattr(listener, "_HANDSHAKE_S", 0.5)
 
     async def test(place: Place, _fleet: DirectFleet, gateway: Gateway) -> None:
