@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from hashlib import sha256
+from time import process_time
 
 import pytest
 
@@ -10,7 +11,7 @@ from outrider.config.gateway import GatewayConfig
 from outrider.config.reading import dumped, parse_config, to_yaml
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
-from outrider.tenants.devices import decode_devices, read_devices_file
+from outrider.tenants.devices import DeviceKey, Devices, decode_devices, read_devices_file
 
 DIALLED = """
 drafters:
@@ -111,3 +112,11 @@ def test_no_message_has_a_key(text: str) -> None:
 def test_a_devices_file_that_is_not_there_is_told() -> None:
     with pytest.raises(ConfigError, match=r"gateway\.devices_file"):
         read_devices_file("/nowhere/devices.yaml")
+
+
+def test_each_of_many_devices_is_looked_up_at_once() -> None:
+    digests = [sha256(str(i).encode()).digest() for i in range(5000)]
+    devices = Devices([DeviceKey(f"d{i}", sha256=digest.hex()) for i, digest in enumerate(digests)])
+    began_s = process_time()
+    assert all(map(devices.knows, digests))
+    assert process_time() - began_s < 0.5
