@@ -5,6 +5,7 @@ the device is now, and the call is sent again: a drafter answers a repeated one 
 """
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -30,7 +31,10 @@ from outrider.wire.calls import FIRST_VERSION, call_versions, write_call
 from outrider.wire.envelope import MAX_MESSAGE_BYTES
 from outrider.wire.replies import Answer, Reply, answer_bytes, read_reply, reply_bytes
 
-_PAUSE_S = 0.1  # before a call is sent again where nothing has changed
+_PAUSE_S = 0.1  # before calls are sent again where nothing has changed, on average half of it;
+_MOST_PAUSE_S = 1.0  # doubled each time up to this
+_LOOKS = 8  # at a time: what more devices wait for waits here, and not at the fleet
+_MOST_PAUSES = 4096
 _CONNECT_S = 3.0
 _NUMBERS = 2**32
 
@@ -112,10 +116,45 @@ class GatewayLink:
                 stream.transport.abort()
 
 
+class Whereabouts:
+    """Asks the fleet where devices are: once for all calls that wait for a device, and less and less often."""
+
+    def __init__(self) -> None:
+        self._looking: dict[tuple[int, GatewayPlace], asyncio.Task[DialledHandle | None]] = {}
+        self._pauses_s: dict[int, float] = {}  # by incarnation
+        self._few = asyncio.Semaphore(_LOOKS)
+
+    async def of(self, handle: DialledHandle, locate: Locate) -> DialledHandle | None:
+        """Return where a device is now; if that is where it was, after a pause."""
+        key = handle.incarnation, handle.place
+        looking = self._looking.get(key)
+        if looking is None:
+            looking = self._looking[key] = asyncio.create_task(self._look(handle, locate))
+            looking.add_done_callback(retrieve)
+            looking.add_done_callback(lambda _: self._looking.pop(key, None))
+        return await asyncio.shield(looking)
+
+    def answered(self, handle: DialledHandle) -> None:
+        if self._pauses_s:
+            self._pauses_s.pop(handle.incarnation, None)
+
+    async def _look(self, handle: DialledHandle, locate: Locate) -> DialledHandle | None:
+        async with self._few:
+            found = await locate(handle)
+        if found is not None and found.place == handle.place:
+            if len(self._pauses_s) >= _MOST_PAUSES:
+                self._pauses_s.clear()
+            pause_s = self._pauses_s.get(handle.incarnation, _PAUSE_S)
+            self._pauses_s[handle.incarnation] = min(2.0 * pause_s, _MOST_PAUSE_S)
+            await asyncio.sleep(random.uniform(0.0, pause_s))  # noqa: S311 (nothing to guess)
+        return found
+
+
 class GatewayLinks:
     """A coordinator's streams to gateways."""
 
     def __init__(self) -> None:
+        self.whereabouts = Whereabouts()
         self._links: dict[GatewayPlace, GatewayLink] = {}
 
     def of(self, place: GatewayPlace) -> GatewayLink:
@@ -185,6 +224,7 @@ class GatewayDrafterTransport:
                 link = self._links.of(handle.place)
                 outcome, content = await link.asked(handle.incarnation, call, most_bytes)
             if outcome is RelayOutcome.REPLIED:
+                self._links.whereabouts.answered(handle)
                 return content
             if outcome is RelayOutcome.BROKEN:
                 raise DrafterBrokenError(content.decode(errors="replace"))
@@ -196,9 +236,7 @@ class GatewayDrafterTransport:
         """Ask where the device is now; ``DrafterLostError``: this process of it is nowhere."""
         if self._handle is not handle:  # another call of this generation has asked
             return
-        found = await self._locate(handle)
+        found = await self._links.whereabouts.of(handle, self._locate)
         if found is None or found.incarnation != handle.incarnation:
             raise DrafterLostError(f"drafter {self._name} is gone: its device has left, or was started anew")
-        if found.place == handle.place:
-            await asyncio.sleep(_PAUSE_S)
         self._handle = found
