@@ -10,7 +10,7 @@ from outrider.wire.dialling import RefusalCode, Refused
 REPLACED_S = 60  # until a process that was replaced may dial again
 DIALS_PER_MINUTE = 120  # by one key or certificate: 16 devices
 _MOST_KEPT = 4096  # until those that are over are dropped
-_ANY = b""  # process of a device
+_ANY, _NEW = b"", b"new"  # in place of a process: any of a device, and any of an identity's devices that are not here
 
 
 class DeviceBans:
@@ -19,8 +19,9 @@ class DeviceBans:
         self._dials: dict[str, Bucket] = {}  # by identity
 
     def ban(self, dial: DeviceDial, last: Refused, pause_s: float, now_s: float) -> None:
-        """Let a device not in for a pause; ``last`` says why."""
+        """Let a device not in for a pause, nor by another name; ``last`` says why."""
         self._note((dial.device, _ANY), last, pause_s, now_s)
+        self._note((dial.identity, _NEW), last, pause_s, now_s)
 
     def replaced(self, dial: DeviceDial, now_s: float) -> Refused:
         """Fence a process that a newer one has replaced; return what it is told."""
@@ -28,9 +29,10 @@ class DeviceBans:
         self._note((dial.device, dial.process), last, REPLACED_S, now_s)
         return last
 
-    def refusal(self, dial: DeviceDial, now_s: float) -> Refused | None:
-        """Count a dial, or return why it is too early."""
-        for key in ((dial.device, _ANY), (dial.device, dial.process)):
+    def refusal(self, dial: DeviceDial, now_s: float, *, is_here: bool) -> Refused | None:
+        """Count a dial of a device, which may be here already; or return why it is too early."""
+        keys = (dial.device, _ANY), (dial.device, dial.process), (dial.identity, _NEW)
+        for key in keys[: 2 if is_here else 3]:
             if (ban := self._bans.get(key)) is not None and ban[0] > now_s:
                 return replace(ban[1], retry_after_s=max(1, round(ban[0] - now_s)))
         if len(self._dials) >= _MOST_KEPT and dial.identity not in self._dials:

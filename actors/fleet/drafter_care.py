@@ -40,6 +40,7 @@ from outrider.events import event
 from outrider.models.head_file import HeadInfo
 
 _MOST_REASON_CHARS = 400
+_MOST_STANDINGS = 4096  # until those that are forgiven are dropped
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class DrafterCare:
         """Start without configured drafters; ``want`` sets them. ``gateway`` returns a gateway by its name."""
         self._actors, self._timeouts, self._table = actors, timeouts, table
         self.settings = FleetSettings((), "", "")
-        self.dialled = DialledDevices(gateway, self._join, self.lost, self._dismiss, self._held_wrongly)
+        self.dialled = DialledDevices(gateway, self._join, self.lost, self._dismiss, self._breached)
         self._actor_hand, self._device_hand = ActorHand(actors, timeouts), DeviceHand(self.dialled, timeouts)
         self._stopper = DrafterStopper(actors, lambda drafter: drafter in self._groups)
         self._groups: dict[DrafterId, _RunAs] = {}  # configured drafters
@@ -71,7 +72,7 @@ class DrafterCare:
         self._model_hashes: dict[str, str] = {}  # by group: model of the last drafter that became ready
         self.held = HeldGenerations(table, timeouts, self._running, self._held_wrongly)
         self._asking: asyncio.Task[None] | None = None  # asks drafters what they hold
-        self._standings: dict[DrafterId, DrafterStrikes] = {}
+        self._standings: dict[DrafterId | str, DrafterStrikes] = {}  # strikes of devices that dial in: by identity
         self._watchers: dict[DrafterId, asyncio.Task[None]] = {}
 
     def known_handle(self, drafter: DrafterId | None) -> "ActorHandle[Any] | None":
@@ -124,7 +125,8 @@ class DrafterCare:
         """Look after a drafter no more; its leases end."""
         self._watchers.pop(drafter).cancel()
         self._table.remove(drafter)
-        del self._groups[drafter]
+        if self._groups.pop(drafter).group.dials_in:
+            self._standings.pop(drafter, None)  # another device may come in its place
         self.held.forget(drafter)
         self._handles.pop(drafter, None)
 
@@ -157,6 +159,12 @@ class DrafterCare:
             self._table.mark_suspect(drafter)
             self._watch(drafter, self._replace(drafter, fault))
 
+    def _breached(self, drafter: DrafterId, fault: str) -> None:
+        """Turn a device away that broke the contract, whatever is being done with it."""
+        self._watchers[drafter].cancel()
+        self._table.mark_suspect(drafter)
+        self._watch(drafter, self._replace(drafter, fault))
+
     def look(self) -> None:
         """Stop drafters that are not configured and ask the others what they hold, each in a task of its own.
 
@@ -167,7 +175,8 @@ class DrafterCare:
             self._asking = asyncio.create_task(self.held.ask_all())
 
     def _watch(self, drafter: DrafterId, work: Coroutine[Any, Any, None]) -> None:
-        self._watchers[drafter] = asyncio.create_task(self._watched(drafter, work))
+        self._watchers[drafter] = task = asyncio.create_task(self._watched(drafter, work))
+        task.add_done_callback(lambda _: work.close())  # it may be cancelled before it begins
 
     async def _watched(self, drafter: DrafterId, work: Coroutine[Any, Any, None]) -> None:
         """Run ``work``; after an unexpected error, refuse the drafter and start it again, until that succeeds."""
@@ -241,7 +250,13 @@ class DrafterCare:
 
     def _pause_s(self, drafter: DrafterId, first_s: float) -> float:
         """Count a strike against the drafter, and return the pause until it is tried again, in seconds."""
-        self._standings[drafter] = strikes = self._standings.get(drafter, DrafterStrikes()).struck(loop_now_s())
+        now_s, device = loop_now_s(), self.dialled.at(drafter)
+        who: DrafterId | str = drafter if device is None else device.dial.identity
+        if who not in self._standings and len(self._standings) >= _MOST_STANDINGS:
+            self._standings = {one: strikes for one, strikes in self._standings.items() if not strikes.forgiven(now_s)}
+        strikes = self._standings.get(who, DrafterStrikes()).struck(now_s)
+        self._standings.pop(drafter, None)  # with the reports against it
+        self._standings[who] = strikes
         return strikes.pause_s(first_s, self._timeouts.most_pause_s, random.random())  # noqa: S311 (nothing to guess)
 
     def _expected_hash(self, group: str) -> str | None:

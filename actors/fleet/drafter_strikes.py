@@ -25,9 +25,12 @@ class DrafterStrikes:
     def broken(self) -> bool:
         return len(self.accusers) >= ENOUGH_ACCUSERS
 
+    def forgiven(self, now_s: float) -> bool:
+        return now_s - self.struck_at_s > _FORGIVEN_S
+
     def struck(self, now_s: float) -> "DrafterStrikes":
         """Add a strike, as the drafter is taken out, and clear the reports."""
-        strikes = 1 if now_s - self.struck_at_s > _FORGIVEN_S else self.strikes + 1
+        strikes = 1 if self.forgiven(now_s) else self.strikes + 1
         return DrafterStrikes(strikes=strikes, struck_at_s=now_s)
 
     def pause_s(self, first_s: float, most_s: float, chance: float) -> float:

@@ -26,6 +26,7 @@ GROUP = DrafterGroupConfig(name="far", from_="gateway", engine="onnx", max_gener
 SETTINGS = FleetSettings((GROUP,), "target", CARD.token_map_hash, models={"far": CARD.model_hash})
 DIAL = DeviceDial("laptop", "laptop", b"process1", 1)
 FIRST = DrafterId("far", 0)
+PLACE = GatewayPlace("127.0.0.1", 1, b"secret")
 
 
 @dataclass
@@ -71,16 +72,15 @@ class Site:
         rows: tuple[DeviceRow, ...] = ()
         if stage is not None and self.admission is not None:
             rows = (DeviceRow(DIAL, self.admission.drafter, self.admission.incarnation, stage, **more),)
-        place = GatewayPlace("127.0.0.1", 1, b"secret")
-        await self.fleet.gateway_beat(GatewayBeat("g", 1, place, "g:8443", rows, everything or not rows))
+        await self.fleet.gateway_beat(GatewayBeat("g", 1, PLACE, "g:8443", rows, everything or not rows))
 
-    async def joined(self) -> None:
+    async def joined(self, stage: DeviceStage = DeviceStage.READY) -> None:
         await self.fleet.beat(replace(beat(), settings=replace(SETTINGS, gateway=GatewayConfig(port=8443))))
         await self.tell()
         found = await self.fleet.admit("g", DIAL)
         assert isinstance(found, DeviceAdmission)
         self.admission = found
-        await self.tell(DeviceStage.READY)
+        await self.tell(stage)
 
     async def status(self) -> FleetStatus:
         return await self.fleet.status()
@@ -188,6 +188,48 @@ def test_a_device_that_breaks_the_contract_is_refused() -> None:
         assert (await site.status()).drafters[0].reason == "sent text"
 
     on_site(test)
+
+
+def test_a_device_that_breaks_the_contract_while_it_loads_is_refused() -> None:
+    async def run() -> None:
+        site = Site()
+        await site.joined(DeviceStage.LOADING)
+        await asyncio.sleep(0)  # so that it is waited for
+        await site.tell(DeviceStage.AWAY, breach="sent text")
+        await site.state(DrafterState.REFUSED)
+        assert [last is not None and last.reason for last in site.gateway.ended] == ["sent text"]
+        another = await site.fleet.admit("g", replace(DIAL, device="laptop/other", process=b"process2"))
+        assert isinstance(another, Refused), "another name does not help"
+
+    bounded(run())
+
+
+def test_strikes_follow_a_key_and_not_the_place_that_it_leaves() -> None:
+    async def run() -> None:
+        site = Site()
+        await site.joined()
+        await site.state(DrafterState.READY)
+        for _ in range(2):
+            await site.tell(DeviceStage.READY, breach="sent text")
+            await asyncio.sleep(0.01)
+        await site.tell(DeviceStage.GONE)
+        other = replace(DIAL, device="desk", identity="desk")
+        pauses = list[int]()
+        for dial in (other, replace(DIAL, device="laptop/2", process=b"process2")):
+            found = site.fleet._care.dialled._bans  # noqa: SLF001 (its pause is over)
+            found._bans.clear()  # noqa: SLF001
+            admission = await site.fleet.admit("g", dial)
+            assert isinstance(admission, DeviceAdmission)
+            row = DeviceRow(dial, admission.drafter, admission.incarnation, DeviceStage.LOADING, "sent text")
+            await site.fleet.gateway_beat(GatewayBeat("g", 1, PLACE, "g:8443", (row,)))
+            await asyncio.sleep(0.01)
+            last = site.gateway.ended[-1]
+            assert last is not None
+            pauses.append(last.retry_after_s)
+        assert pauses[0] <= 7, "5 s, spread by a quarter"
+        assert pauses[1] >= 15, "its third strike: 20 s"
+
+    bounded(run())
 
 
 def test_a_device_that_answers_its_card_with_something_else_is_refused() -> None:
