@@ -102,9 +102,9 @@ class Fleet:
         self._coordinators.forget_silent(now_s)
         if word is not None:
             self._table.renew(owner, word.held, now_s, word.changed)
-        self._care.dialled.sweep(now_s)
         if now_s - self._noted_at_s >= self._timeouts.noted_s:
             self._noted_at_s = now_s
+            self._care.dialled.sweep(now_s)
             self._note(self.sums())
         return self._answer(heartbeat, None if word is None else word.held)
 

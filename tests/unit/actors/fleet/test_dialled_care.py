@@ -204,6 +204,17 @@ def test_a_device_that_breaks_the_contract_while_it_loads_is_refused() -> None:
     bounded(run())
 
 
+def test_devices_are_swept_once_a_second_however_many_coordinators_there_are() -> None:
+    async def test(site: Site) -> None:
+        swept = list[float]()
+        site.fleet._care.dialled.sweep = swept.append  # type: ignore[method-assign]  # noqa: SLF001
+        for number in range(50):
+            await site.fleet.beat(replace(beat(f"c{number}"), settings=SETTINGS))
+        assert len(swept) <= 5, "one a second"
+
+    on_site(test)
+
+
 def test_strikes_follow_a_key_and_not_the_place_that_it_leaves() -> None:
     async def run() -> None:
         site = Site()
