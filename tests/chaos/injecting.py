@@ -21,7 +21,14 @@ class Injector:
     """Strikes one service."""
 
     def __init__(
-        self, service: Service, folder: Path, loopback: Loopback | None, update: Act | None, restart: Act | None = None
+        self,
+        service: Service,
+        folder: Path,
+        loopback: Loopback | None,
+        update: Act | None,
+        restart: Act | None = None,
+        *,
+        over_ray: bool = True,
     ) -> None:
         """What cannot be done here is None.
 
@@ -31,9 +38,11 @@ class Injector:
             loopback: its links.
             update: brings up another version of the application.
             restart: kills Ray's head and starts it again.
+            over_ray: coordinators and verifiers speak by Ray alone, over links that can be struck.
         """
         self._service, self._folder, self._loopback = service, folder, loopback
         self._update, self._restart = update, restart
+        self._over_ray = over_ray
 
     def targets(self) -> tuple[Target, ...]:
         """What can be done here."""
@@ -44,7 +53,7 @@ class Injector:
             return self._update is not None
         if kind is FaultKind.RESTART:
             return self._restart is not None
-        if kind in _LINK_FAULTS and self._loopback is None:
+        if kind in _LINK_FAULTS and (self._loopback is None or (victim is Victim.VERIFIER and not self._over_ray)):
             return False
         return bool(pids_of(self._service, victim))
 

@@ -20,6 +20,7 @@ from tests.chaos.agents.models import with_form
 from tests.chaos.head import HeadRestarts, remembered
 from tests.chaos.injecting import Injector
 from tests.chaos.links import Loopback
+from tests.chaos.planted.sitecustomize import OVER_RAY
 from tests.cluster.conftest import judged
 from tests.cluster.served import Service, started
 
@@ -77,6 +78,10 @@ def under_test(layout: Layout, folder: Path, form: ToolFormatName = "hermes") ->
     folder.mkdir(parents=True, exist_ok=True)
     for file in folder.glob("*.sock"):
         file.unlink()
+    over_ray = layout is Layout.PROXIED
+    (folder / OVER_RAY).unlink(missing_ok=True)
+    if over_ray:
+        (folder / OVER_RAY).touch()
     os.environ["OUTRIDER_CHAOS"] = str(folder)
     os.environ.pop("RAY_RUNTIME_ENV_HOOK", None)  # of other tests, which plant something else
     os.environ["PYTHONPATH"] = os.pathsep.join((str(_PLANTED), str(_ROOT)))
@@ -87,7 +92,8 @@ def under_test(layout: Layout, folder: Path, form: ToolFormatName = "hermes") ->
         restart = HeadRestarts(service) if can_restart else None
         if restart is not None:
             ends.callback(restart.end)
-        yield UnderTest(service, Injector(service, folder, loopback, update, restart), folder)
+        injector = Injector(service, folder, loopback, update, restart, over_ray=over_ray)
+        yield UnderTest(service, injector, folder)
 
 
 class _Updates:

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.chaos.planted.sitecustomize import OVER_RAY
+
 ROOT = Path(__file__).parents[2]
 _WITHIN_S = 240
 _SCRIPT = """
@@ -12,7 +14,7 @@ import asyncio, json, os, socket, threading, time
 from dataclasses import replace
 from pathlib import Path
 
-import actors.drafter.actor, actors.verifier.actor, actors.fleet.fleet, serve_app.ingress.ingress
+import actors.drafter.actor, actors.local_streams, actors.verifier.actor, actors.fleet.fleet, serve_app.ingress.ingress
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import Verified
 from tests.chaos.planted.sitecustomize import POISON_SEED
@@ -35,6 +37,7 @@ except RuntimeError as error:
 else:
     raise AssertionError("it was let pass")
 assert (folder / f"poisoned-{pid}").stat().st_size == 1
+assert actors.verifier.actor.socket_file("an actor") is None, "as between nodes"
 
 (folder / f"hang-{pid}").touch()
 verified = []
@@ -65,6 +68,7 @@ print("planted")
 def test_an_engine_hangs_and_a_pass_fails_as_they_are_told(tmp_path: Path) -> None:
     path = os.pathsep.join((str(Path(__file__).parent / "planted"), str(ROOT)))
     environment = os.environ | {"OUTRIDER_CHAOS": str(tmp_path), "PYTHONPATH": path}
+    (tmp_path / OVER_RAY).touch()
     done = subprocess.run(
         [sys.executable, "-c", _SCRIPT],
         cwd=ROOT,

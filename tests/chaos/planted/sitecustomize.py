@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 POISON_SEED = 6_666_666_666
+OVER_RAY = "over-ray"  # the name of a file: coordinators and verifiers speak by Ray alone while it is there
 _POLL_S = 0.02
 
 
@@ -107,6 +108,12 @@ def _plant_deadlines(module: ModuleType) -> None:
     module.MUST_USE_DRAFT_DEADLINE_S, module.DRAFTER_OPEN_DEADLINE_S = 20.0, 10.0  # type: ignore[attr-defined]
 
 
+def _plant_streams(module: ModuleType) -> None:
+    """Have no local streams, as between nodes, where that is wanted."""
+    if (Path(os.environ["OUTRIDER_CHAOS"]) / OVER_RAY).exists():
+        module.socket_file = lambda _: None  # type: ignore[attr-defined]
+
+
 def _plant_nothing(_: ModuleType) -> None:
     _listen()
 
@@ -152,6 +159,7 @@ _PLANTS: dict[str, Callable[[ModuleType], None]] = {
     "outrider.engines.verifier.engine": _plant_verifier,
     "outrider.engines.drafter.engine": _plant_drafter_engine,
     "actors.drafter.actor": _plant_drafter,
+    "actors.local_streams": _plant_streams,
     "outrider.rounds.rules": _plant_deadlines,
     "actors.verifier.actor": _plant_nothing,
     "actors.fleet.fleet": _plant_nothing,
