@@ -120,26 +120,26 @@ class Whereabouts:
     """Asks the fleet where devices are: once for all calls that wait for a device, and less and less often."""
 
     def __init__(self) -> None:
-        self._looking: dict[tuple[int, GatewayPlace], asyncio.Task[DialledHandle | None]] = {}
+        self._asking: dict[tuple[int, GatewayPlace], asyncio.Task[DialledHandle | None]] = {}
         self._pauses_s: dict[int, float] = {}  # by incarnation
-        self._few = asyncio.Semaphore(_LOOKS)
+        self._at_a_time = asyncio.Semaphore(_LOOKS)
 
     async def of(self, handle: DialledHandle, locate: Locate) -> DialledHandle | None:
         """Return where a device is now; if that is where it was, after a pause."""
         key = handle.incarnation, handle.place
-        looking = self._looking.get(key)
-        if looking is None:
-            looking = self._looking[key] = asyncio.create_task(self._look(handle, locate))
-            looking.add_done_callback(retrieve)
-            looking.add_done_callback(lambda _: self._looking.pop(key, None))
-        return await asyncio.shield(looking)
+        asking = self._asking.get(key)
+        if asking is None:
+            asking = self._asking[key] = asyncio.create_task(self._look(handle, locate))
+            asking.add_done_callback(retrieve)
+            asking.add_done_callback(lambda _: self._asking.pop(key, None))
+        return await asyncio.shield(asking)
 
     def answered(self, handle: DialledHandle) -> None:
         if self._pauses_s:
             self._pauses_s.pop(handle.incarnation, None)
 
     async def _look(self, handle: DialledHandle, locate: Locate) -> DialledHandle | None:
-        async with self._few:
+        async with self._at_a_time:
             found = await locate(handle)
         if found is not None and found.place == handle.place:
             if len(self._pauses_s) >= _MOST_PAUSES:

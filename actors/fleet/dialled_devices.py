@@ -4,6 +4,7 @@ Gateways tell it by heartbeats, so a fleet that was restarted learns it anew, wi
 """
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -58,7 +59,7 @@ class DialledDevices:
         self._by_id: dict[DrafterId, DialledDevice] = {}
         self._bans, self._places = DeviceBans(), DevicePlaces()
         self._last_incarnation = 0
-        self._settled_at_s: float | None = None  # set once it finds devices that an earlier fleet let in
+        self._settled_at_s = -math.inf  # later once it finds devices that an earlier fleet let in
         self.carried_bytes = Counter[tuple[str, str]]()  # by group and direction; never falls
         self.refused = Counter[str]()  # dials, by reason; likewise
 
@@ -71,8 +72,8 @@ class DialledDevices:
 
     def knows_all(self, now_s: float) -> bool:
         """Return whether all gateways have told who is with them."""
-        told = [state.has_told_all for state in self.gateways.values()]
-        return bool(told) and all(told) and self._is_settled(now_s)
+        states = self.gateways.values()
+        return bool(states) and all(state.has_told_all for state in states) and now_s >= self._settled_at_s
 
     def status_of(self, drafter: DrafterId) -> DialledStatus | None:
         if (device := self._by_id.get(drafter)) is None:
@@ -93,7 +94,7 @@ class DialledDevices:
     def admit(self, gateway: str, dial: DeviceDial, now_s: float) -> DeviceAdmission | Refused:
         """Let a device in, as the drafter that it was or as another one, or say why not."""
         state, known = self.gateways.get(gateway), self._devices.get(dial.device)
-        is_early = self.groups is None or (known is None and not self._is_settled(now_s))
+        is_early = self.groups is None or (known is None and now_s < self._settled_at_s)
         if state is None or not state.has_told_all or is_early:
             return Refused(RefusalCode.BUSY, "the fleet does not know yet who is here", 1)
         if (refused := self._bans.refusal(dial, now_s, is_here=known is not None)) is not None:
@@ -239,12 +240,9 @@ class DialledDevices:
         self._last_incarnation = max(self._last_incarnation, row.incarnation)
         device = DialledDevice(row.drafter, row.dial, row.incarnation, state)
         self._enter(device, now_s)
-        if self._settled_at_s is None:
+        if math.isinf(self._settled_at_s):
             self._settled_at_s = now_s + SETTLE_S
         return device
-
-    def _is_settled(self, now_s: float) -> bool:
-        return self._settled_at_s is None or now_s >= self._settled_at_s
 
     def _takes(self, drafter: DrafterId, dial: DeviceDial) -> bool:
         return any(group.name == drafter.group and group.may_join(dial.identity) for group in self.groups or ())

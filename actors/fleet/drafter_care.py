@@ -25,7 +25,7 @@ from actors.fleet.dialled_devices import DialledDevices
 from actors.fleet.drafter_actors import DrafterActors
 from actors.fleet.drafter_hands import ActorHand, DeviceHand, DrafterHand
 from actors.fleet.drafter_stopper import DrafterStopper
-from actors.fleet.drafter_strikes import DrafterStrikes
+from actors.fleet.drafter_strikes import DrafterStandings
 from actors.fleet.handshake import handshake_fault
 from actors.fleet.held_generations import HeldGenerations
 from actors.fleet.lease_table import LeaseTable
@@ -40,7 +40,6 @@ from outrider.events import event
 from outrider.models.head_file import HeadInfo
 
 _MOST_REASON_CHARS = 400
-_MOST_STANDINGS = 4096  # until those that are forgiven are dropped
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +71,7 @@ class DrafterCare:
         self._model_hashes: dict[str, str] = {}  # by group: model of the last drafter that became ready
         self.held = HeldGenerations(table, timeouts, self._running, self._held_wrongly)
         self._asking: asyncio.Task[None] | None = None  # asks drafters what they hold
-        self._standings: dict[DrafterId | str, DrafterStrikes] = {}  # strikes of devices that dial in: by identity
+        self._standings = DrafterStandings()
         self._watchers: dict[DrafterId, asyncio.Task[None]] = {}
 
     def known_handle(self, drafter: DrafterId | None) -> "ActorHandle[Any] | None":
@@ -126,7 +125,7 @@ class DrafterCare:
         self._watchers.pop(drafter).cancel()
         self._table.remove(drafter)
         if self._groups.pop(drafter).group.dials_in:
-            self._standings.pop(drafter, None)  # another device may come in its place
+            self._standings.forget(drafter)  # another device may come in its place
         self.held.forget(drafter)
         self._handles.pop(drafter, None)
 
@@ -144,7 +143,7 @@ class DrafterCare:
         """
         if self._idle(drafter):
             self._table.mark_suspect(drafter)
-            self._standings[drafter] = strikes = self._standings.get(drafter, DrafterStrikes()).doubted(generation)
+            strikes = self._standings.doubted(drafter, generation)
             self._watch(drafter, self._replace(drafter, fault) if strikes.broken else self._recover(drafter))
 
     def _running(self, drafter: DrafterId) -> "tuple[ActorHandle[Any], int] | None":
@@ -156,11 +155,10 @@ class DrafterCare:
         if fault is None:
             self.lost(drafter)
         elif self._idle(drafter):
-            self._table.mark_suspect(drafter)
-            self._watch(drafter, self._replace(drafter, fault))
+            self._breached(drafter, fault)
 
     def _breached(self, drafter: DrafterId, fault: str) -> None:
-        """Turn a device away that broke the contract, whatever is being done with it."""
+        """Refuse a drafter that broke the contract, whatever is being done with it."""
         self._watchers[drafter].cancel()
         self._table.mark_suspect(drafter)
         self._watch(drafter, self._replace(drafter, fault))
@@ -210,10 +208,8 @@ class DrafterCare:
                 await asyncio.sleep(self._timeouts.restart_poll_s)
             except TimeoutError as error:
                 await self._refuse(drafter, f"cannot be started: {error}; it is restarted, see its log")
-            except RayError as error:
-                await self._refuse(drafter, f"cannot be started: {last_line(error)}")
-            except OutriderError as error:
-                await self._refuse(drafter, f"cannot be started: {error}")
+            except (RayError, OutriderError) as error:
+                await self._refuse(drafter, f"cannot be started: {_said(error)}")
             else:
                 expected_hash = self._expected_hash(drafter.group)
                 fault = handshake_fault(card, self.settings.token_map_hash, expected_hash, self._head(drafter))
@@ -242,21 +238,15 @@ class DrafterCare:
             await self._hand(drafter).restart(drafter, handle)
             await asyncio.sleep(self._pause_s(drafter, self._timeouts.restart_poll_s))
         except (RayError, OutriderError) as error:
-            reason = last_line(error) if isinstance(error, RayError) else str(error)
-            await self._refuse(drafter, f"cannot draft: {reason}")
+            await self._refuse(drafter, f"cannot draft: {_said(error)}")
         else:
             return True
         return False
 
     def _pause_s(self, drafter: DrafterId, first_s: float) -> float:
         """Count a strike against the drafter, and return the pause until it is tried again, in seconds."""
-        now_s, device = loop_now_s(), self.dialled.at(drafter)
-        who: DrafterId | str = drafter if device is None else device.dial.identity
-        if who not in self._standings and len(self._standings) >= _MOST_STANDINGS:
-            self._standings = {one: strikes for one, strikes in self._standings.items() if not strikes.forgiven(now_s)}
-        strikes = self._standings.get(who, DrafterStrikes()).struck(now_s)
-        self._standings.pop(drafter, None)  # with the reports against it
-        self._standings[who] = strikes
+        device = self.dialled.at(drafter)
+        strikes = self._standings.struck(drafter, None if device is None else device.dial.identity, loop_now_s())
         return strikes.pause_s(first_s, self._timeouts.most_pause_s, random.random())  # noqa: S311 (nothing to guess)
 
     def _expected_hash(self, group: str) -> str | None:
@@ -310,3 +300,7 @@ class DrafterCare:
 
     def _hand(self, drafter: DrafterId) -> DrafterHand:
         return self._device_hand if self._groups[drafter].group.dials_in else self._actor_hand
+
+
+def _said(error: RayError | OutriderError) -> str:
+    return last_line(error) if isinstance(error, RayError) else str(error)

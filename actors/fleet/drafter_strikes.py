@@ -5,10 +5,12 @@ One generation's report is not enough to take a drafter out: the generation itse
 
 from dataclasses import dataclass, replace
 
+from actors.messages import DrafterId
 from outrider.contracts.requests import GenerationId
 
 ENOUGH_ACCUSERS = 2
 _FORGIVEN_S = 300.0  # time without a strike after which the count restarts
+_MOST_STANDINGS = 4096  # until those that are forgiven are dropped
 _SPREAD = 0.25  # random share of a pause: drafters taken out together must not come back together
 
 
@@ -37,3 +39,26 @@ class DrafterStrikes:
         """Return the pause before the next try: doubled by each strike, spread by ``chance``, which is in 0..1."""
         doublings = min(max(0, self.strikes - 1), 30)
         return min(first_s * 2.0**doublings, most_s) * (1.0 + _SPREAD * (2.0 * chance - 1.0))
+
+
+class DrafterStandings:
+    """Reports against drafters, and their strikes: those of devices that dial in are their identity's."""
+
+    def __init__(self) -> None:
+        self._standings: dict[DrafterId | str, DrafterStrikes] = {}
+
+    def doubted(self, drafter: DrafterId, generation: GenerationId) -> DrafterStrikes:
+        self._standings[drafter] = found = self._standings.get(drafter, DrafterStrikes()).doubted(generation)
+        return found
+
+    def struck(self, drafter: DrafterId, identity: str | None, now_s: float) -> DrafterStrikes:
+        if len(self._standings) >= _MOST_STANDINGS:
+            self._standings = {who: found for who, found in self._standings.items() if not found.forgiven(now_s)}
+        who = drafter if identity is None else identity
+        found = self._standings.get(who, DrafterStrikes()).struck(now_s)
+        self._standings.pop(drafter, None)  # with the reports against it
+        self._standings[who] = found
+        return found
+
+    def forget(self, drafter: DrafterId) -> None:
+        self._standings.pop(drafter, None)
