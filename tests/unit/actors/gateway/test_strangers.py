@@ -34,7 +34,7 @@ def run(test: Callable[[Place, Gateway], Awaitable[None]], folder: Path) -> None
 def test_who_proves_nothing_keeps_no_coordinator_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay, "_MOST_UNPROVED", 4)
 
-    async def test(_: Place, gateway: Gateway) -> None:
+    async def test(_place: Place, gateway: Gateway) -> None:
         assert gateway.place is not None
         where = gateway.place.host, gateway.place.port
         silent = [await asyncio.open_connection(*where) for _ in range(12)]
