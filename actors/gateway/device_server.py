@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import struct
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from aiohttp import WebSocketError, WSMsgType, web
 from actors.gateway.identities import DeviceIdentity, Identities
 from actors.gateway.joined_device import JoinedDevice
 from actors.gateway.joined_devices import JoinedDevices
+from actors.gateway.listener import DeviceListener
+from actors.gateway.sent_file import SentFile
 from actors.gateway_beats import GRACE_S, DeviceAdmission, DeviceDial
 from actors.gateway_link import MOST_RELAYED_BYTES
 from actors.tcp_counts import Carried, read_connection
@@ -41,6 +45,7 @@ from outrider.wire.replies import DrafterCard, read_reply, reply_bytes
 PING_S = 1.0  # the longest silence of a gateway
 _SILENT_S = 4.0  # of a device, until its connection counts as lost
 _HELLO_S = 10.0
+_MOST_OPEN = 64  # requests of one identity: 16 devices have two connections each, and fetch a file
 _MOST_MESSAGE_BYTES = MOST_RELAYED_BYTES + 4096
 _MOST_UNREAD_BYTES = 2 * MOST_RELAYED_BYTES + 2**16  # of messages that a device does not read
 _CONTROLS_PER_MINUTE = 600.0  # messages of a device that answer nothing, such as its own pings
@@ -111,16 +116,19 @@ class DeviceServer:
         identities: Identities,
         devices: JoinedDevices,
         files: Mapping[str, DrafterFile],
-        known: Callable[[asyncio.BaseTransport], None],
+        listener: DeviceListener,
     ) -> None:
-        """``files`` are by group; ``known`` is called once a connection is of somebody who may dial."""
-        self._identities, self._devices, self._files, self._known = identities, devices, files, known
+        """``files`` are by group."""
+        self._identities, self._devices, self._files, self._listener = identities, devices, files, listener
         self._connections = dict[DeviceConnection, None]()
+        self._open = Counter[str]()  # requests, by whose they are
+        self._sending = dict[asyncio.Transport, DeviceIdentity]()  # files
         self._may_log_at_s = 0.0
         self.is_draining = False
 
     def application(self) -> web.Application:
         found = web.Application(client_max_size=1024)
+        found.on_response_prepare.append(_one_request_each)
         found.router.add_get(DEVICE_PATH, self._device)
         found.router.add_get(f"{FILES_PATH}{{digest:[0-9a-f]{{64}}}}", self._file)
         return found
@@ -143,15 +151,40 @@ class DeviceServer:
                 connection.send_frame(_PING, b"")
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
-        identity = self._identity(request)
-        if identity is None or self._identities.is_revoked(identity):
-            raise web.HTTPUnauthorized
+        identity = self._who(request)
+        if isinstance(identity, Refused):
+            raise web.HTTPServiceUnavailable if identity.retry_after_s else web.HTTPUnauthorized
         digest = bytes.fromhex(request.match_info["digest"])
         found = next((file for file in self._files.values() if file.digest == digest), None)
         if found is None:
             raise web.HTTPNotFound
-        self._mark_known(request)
-        return web.FileResponse(found.path, headers={"Content-Type": "application/octet-stream"})
+        return SentFile(found.path, found.size_bytes, lambda: self._sent(request, identity))
+
+    @contextmanager
+    def _sent(self, request: web.Request, identity: DeviceIdentity) -> Iterator[None]:
+        if (transport := request.transport) is None:
+            raise ConnectionResetError("it has left")
+        self._sending[transport] = identity
+        try:
+            with self._counted(identity):
+                yield
+        finally:
+            del self._sending[transport]
+
+    @contextmanager
+    def _counted(self, identity: DeviceIdentity) -> Iterator[None]:
+        self._open[identity.name] += 1
+        try:
+            yield
+        finally:
+            self._open[identity.name] -= 1
+            self._open += Counter()  # without what is 0
+
+    def cut_off_files(self, is_revoked: Callable[[DeviceIdentity], bool]) -> None:
+        """Send no more of a file to whoever may not have it any more."""
+        for transport, identity in tuple(self._sending.items()):
+            if is_revoked(identity):
+                transport.abort()
 
     async def _device(self, request: web.Request) -> web.StreamResponse:
         stream = web.WebSocketResponse(
@@ -171,15 +204,24 @@ class DeviceServer:
         return stream
 
     async def _served(self, stream: web.WebSocketResponse, connection: DeviceConnection, request: web.Request) -> None:
+        identity = self._who(request)
+        if isinstance(identity, Refused):
+            self._refuse(connection, identity)
+        else:
+            with self._counted(identity):
+                await self._served_to(identity, stream, connection, request)
+
+    async def _served_to(
+        self,
+        identity: DeviceIdentity,
+        stream: web.WebSocketResponse,
+        connection: DeviceConnection,
+        request: web.Request,
+    ) -> None:
         """Let a device in, and read what it sends until it leaves."""
         try:
-            identity = self._identity(request)
-            if (refused := self._stranger(identity)) is not None or identity is None:
-                self._refuse(connection, refused or Refused(RefusalCode.UNKNOWN_IDENTITY, ""))
-                return
-            self._mark_known(request)
             async with asyncio.timeout(_HELLO_S):
-                joined = await self._let_in(stream, connection, identity)
+                joined = await self._let_in(stream, connection, identity, request)
         except TimeoutError:
             self._refuse(connection, Refused(RefusalCode.BUSY, f"needs a hello within {_HELLO_S:g} s; dial again", 1))
             return
@@ -202,6 +244,7 @@ class DeviceServer:
         stream: web.WebSocketResponse,
         connection: DeviceConnection,
         identity: DeviceIdentity,
+        request: web.Request,
     ) -> JoinedDevice | None:
         hello = read_from_device(await _next_binary(stream))
         if not isinstance(hello, Hello):
@@ -213,6 +256,7 @@ class DeviceServer:
         dial = DeviceDial(name, identity.name, hello.process, hello.dial)
         admission = await self._devices.admit(dial, identity)
         file = self._files.get(admission.drafter.group) if isinstance(admission, DeviceAdmission) else None
+        admission = self._disbelief(identity, request) or admission  # what was believed may be so no more
         if isinstance(admission, Refused):
             self._refuse(connection, admission)
             return None
@@ -224,12 +268,24 @@ class DeviceServer:
             connection.send(_welcome(hello, admission, file))
         return joined
 
-    def _stranger(self, identity: DeviceIdentity | None) -> Refused | None:
-        """Return what is said, before anything is read, to whoever may not dial."""
+    def _who(self, request: web.Request) -> DeviceIdentity | Refused:
+        """Return whose a request is, or what is said, before anything is read, to whoever may not dial."""
+        identity = self._identity(request)
         if identity is None:
             return Refused(RefusalCode.UNKNOWN_IDENTITY, "needs a certificate or a device key that this gateway knows")
+        if (refused := self._disbelief(identity, request)) is not None:
+            return refused
+        if self._open[identity.name] >= _MOST_OPEN:
+            return Refused(RefusalCode.TOO_MANY, f"{identity.name} has {_MOST_OPEN} connections", 5)
+        self._mark_known(request)
+        return identity
+
+    def _disbelief(self, identity: DeviceIdentity, request: web.Request) -> Refused | None:
         if self._identities.is_revoked(identity):
             return Refused(RefusalCode.REVOKED, f"{identity.name} is revoked")
+        transport = request.transport
+        if identity.certificate is not None and transport is not None and not self._listener.believes(transport):
+            return Refused(RefusalCode.BUSY, "certificates have changed; prove again who you are", 1)
         return None
 
     def _refusal(self, hello: Hello) -> Refused | None:
@@ -294,7 +350,13 @@ class DeviceServer:
 
     def _mark_known(self, request: web.Request) -> None:
         if request.transport is not None:
-            self._known(request.transport)
+            self._listener.known(request.transport)
+
+
+async def _one_request_each(_: web.Request, response: web.StreamResponse) -> None:
+    """Close a connection after a request: whose it is was proved when it was opened."""
+    response.force_close()
+    response.headers.setdefault("Connection", "close")
 
 
 async def _next_binary(stream: web.WebSocketResponse) -> bytes:

@@ -5,6 +5,7 @@ import logging
 import os
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from actors.gateway.addresses import dialled_address
@@ -54,7 +55,7 @@ class Gateway:
         self._identities, self._listener = Identities(config), DeviceListener(config)
         self.devices = JoinedDevices(fleet, self._soon.set, self._now_s)
         self.files: dict[str, DrafterFile] = {}
-        self._server = DeviceServer(self._identities, self.devices, self.files, self._listener.known)
+        self._server = DeviceServer(self._identities, self.devices, self.files, self._listener)
         self._relay = CoordinatorRelay(self.devices, self._secret)
         self._relaying: asyncio.Server | None = None
         self._working = set[asyncio.Task[None]]()
@@ -173,8 +174,9 @@ class Gateway:
         await asyncio.sleep(RELOAD_S)
         has_new_ca, _ = await asyncio.gather(self._listener.reload(), self._identities.reload())
         self.devices.revoke(self._identities.is_revoked)
-        if has_new_ca:
-            self.devices.prove_anew(lambda one: one.certificate is not None)
+        self._server.cut_off_files(self._identities.is_revoked)
+        now = datetime.now(UTC)
+        self.devices.prove_anew(lambda one: one.valid_until is not None and (has_new_ca or one.valid_until < now))
 
     async def _for_ever(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         while True:

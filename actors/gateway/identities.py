@@ -8,6 +8,7 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
@@ -38,6 +39,7 @@ class DeviceIdentity:
     name: str
     key: bytes | None = None  # SHA-256 of its device key
     certificate: str | None = None  # SHA-256 of its own certificate, in hex
+    valid_until: datetime | None = None  # its certificate
 
 
 class Identities:
@@ -100,12 +102,13 @@ def _of_certificate(certificate: bytes) -> DeviceIdentity | None:
     from cryptography.x509 import NameOID, load_der_x509_certificate  # noqa: PLC0415 (only where there are some)
 
     try:
-        found: Any = load_der_x509_certificate(certificate).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        read = load_der_x509_certificate(certificate)
+        found: Any = read.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         named = _named(str(found[0].value)) if found else None
     except ValueError:
         return None
     digest = sha256(certificate).hexdigest()
-    return None if named is None else DeviceIdentity(named.name, certificate=digest)
+    return None if named is None else DeviceIdentity(named.name, None, digest, read.not_valid_after_utc)
 
 
 def _all_of(headers: Mapping[str, str], name: str) -> list[str]:

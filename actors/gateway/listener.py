@@ -11,6 +11,7 @@ import ssl
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from aiohttp import web
 
@@ -54,6 +55,7 @@ class DeviceListener:
         """Read certificates; listen nowhere yet."""
         self._config, self._context = config, tls_context(config)
         self._content = self._files()
+        self._cas = WeakKeyDictionary({self._context: self._content[-1]})  # digests of the files that were read
         self._runner: web.AppRunner | None = None
         self._listening: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
@@ -98,6 +100,10 @@ class DeviceListener:
         if (found := self._unknown.pop(transport, None)) is not None:
             self._bounds.give_back(found[0])
 
+    def believes(self, transport: asyncio.BaseTransport) -> bool:
+        """Return whether a connection's certificate was verified by the CAs that are believed now."""
+        return self._cas.get(transport.get_extra_info("sslcontext")) == self._content[-1]
+
     def sweep(self, now_s: float) -> None:
         """Cut off connections that did not prove in time who they are of. Called about once a second."""
         for transport, (_, accepted_at_s) in tuple(self._unknown.items()):
@@ -120,6 +126,7 @@ class DeviceListener:
             event(log, "certificates_not_read", logging.ERROR, reason=str(error))
             return False
         before, self._content, self._context = self._content, content, context
+        self._cas[context] = content[-1]
         event(log, "certificates_read")
         return content[-1] != before[-1]
 

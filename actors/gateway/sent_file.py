@@ -1,0 +1,27 @@
+"""Sends a drafter's file, but not for ever: a device that was cut off goes on from there."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+_LEAST_BYTES_PER_S = 100_000.0
+_BESIDE_S = 60.0
+
+
+class SentFile(web.FileResponse):
+    def __init__(self, path: Path, size_bytes: int, sent: Callable[[], AbstractContextManager[None]]) -> None:
+        """``sent`` is entered while it is sent."""
+        super().__init__(path, headers={"Content-Type": "application/octet-stream"})
+        self._within_s, self._sent = _BESIDE_S + size_bytes / _LEAST_BYTES_PER_S, sent
+
+    async def prepare(self, request: web.BaseRequest) -> Any:
+        try:
+            with self._sent():
+                async with asyncio.timeout(self._within_s):
+                    return await super().prepare(request)
+        except (TimeoutError, AttributeError) as error:  # the latter of asyncio, where the device has left
+            raise ConnectionAbortedError("it is not read, or too slowly") from error
