@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import os
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -27,6 +28,7 @@ _COUNTS_EVERY_S = 5.0  # the fleet is told what devices that draft have carried
 _SOON_S = 0.02  # until the fleet is told what cannot wait for the next beat
 _FLEET_CALL_S = 40.0
 _DRAIN_S = 15.0  # that devices have to move elsewhere
+_MOVE_AGAIN_S = 2.0  # they are asked, as the other gateway may not be ready for them yet
 
 _PREPARE_AGAIN_S = 30.0
 
@@ -109,11 +111,15 @@ class Gateway:
         """Let nobody in any more, and have devices dial another gateway, each before it leaves here."""
         self._server.is_draining = True
         await self._listener.stop_accepting()
-        if others:
-            self.devices.move(random.choice(others), "this gateway is stopped")  # noqa: S311 (nothing to guess)
-            until_s = self._now_s() + _DRAIN_S
-            while len(self.devices) and self._now_s() < until_s:  # noqa: ASYNC110 (devices leave one by one)
-                await asyncio.sleep(0.1)
+        elsewhere, moved_at_s = list(others), -math.inf
+        if self.address in elsewhere:
+            elsewhere.remove(self.address)  # once: behind a balancer gateways have one address
+        until_s = self._now_s() + _DRAIN_S
+        while elsewhere and len(self.devices) and (now_s := self._now_s()) < until_s:
+            if now_s - moved_at_s >= _MOVE_AGAIN_S:
+                self.devices.move(elsewhere, "this gateway is stopped")
+                moved_at_s = now_s
+            await asyncio.sleep(0.1)  # devices leave one by one
 
     async def stop(self) -> None:
         for task in tuple(self._working):

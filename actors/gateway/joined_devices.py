@@ -1,8 +1,9 @@
 """Which devices are with this gateway: who is let in, away, and given up. Connections and the fleet are ports."""
 
 import logging
+import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from actors.gateway.device_calls import Answer, DeviceCalls
@@ -116,11 +117,11 @@ class JoinedDevices:
                 self.lost(joined, connection)
                 connection.close(Refused(RefusalCode.BUSY, "certificates have changed; prove again who you are", 1))
 
-    def move(self, address: str, reason: str) -> None:
-        """Ask all devices to dial another gateway."""
+    def move(self, addresses: Sequence[str], reason: str) -> None:
+        """Ask all devices to dial other gateways, each one of these."""
         for joined in self._joined.values():
             if joined.connection is not None:
-                joined.connection.send(MoveTo(address, reason))
+                joined.connection.send(MoveTo(random.choice(addresses), reason))  # noqa: S311 (no secret)
 
     def sweep(self) -> None:
         """Give up devices that were away for too long, and cut off those that do not answer."""
