@@ -53,6 +53,7 @@ _LOGGED_EVERY_S = 1.0  # at most; strangers must not fill the log, and all refus
 _CLOSED = (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR)
 _PING, _PONG = 0x89, 0x8A
 _BINARY = 0x82
+_NO_FILE = Refused(RefusalCode.BUSY, "the gateway prepares its drafter's file", 5)
 
 log = logging.getLogger(__name__)
 
@@ -261,7 +262,7 @@ class DeviceServer:
             self._refuse(connection, admission)
             return None
         if file is None:
-            self._refuse(connection, Refused(RefusalCode.BUSY, "the gateway prepares its drafter's file", 5))
+            self._refuse(connection, _NO_FILE)
             return None
         joined = self._devices.join(admission, dial, identity, connection)
         if joined is not None:
@@ -298,6 +299,8 @@ class DeviceServer:
             return Refused(RefusalCode.UNFIT, "needs the engine onnx")
         if self.is_draining:
             return Refused(RefusalCode.BUSY, "this gateway is draining; dial another one", 1)
+        if not self._files:  # else the fleet would have it leave the gateway that it comes from
+            return _NO_FILE
         return None
 
     async def _read(self, stream: web.WebSocketResponse, connection: DeviceConnection, joined: JoinedDevice) -> None:

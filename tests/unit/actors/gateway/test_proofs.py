@@ -13,6 +13,7 @@ import pytest
 from actors.gateway import device_server, identities, listener, sent_file
 from actors.gateway.actor import drafter_file
 from actors.gateway.gateway import Gateway
+from actors.gateway.joined_devices import JoinedDevices
 from actors.waiting import within
 from outrider.wire.dialling import FILES_PATH, RefusalCode, Refused, Welcome, read_from_gateway, write_dialled
 from tests.unit.actors.gateway.dialling import Dialler, DirectFleet, Place, gateway_of, until
@@ -77,6 +78,19 @@ def test_a_file_is_sent_neither_for_ever_nor_to_whoever_is_revoked(
             with pytest.raises(aiohttp.ClientError):
                 await answer.read()
 
+    run(test, tmp_path)
+
+
+def test_a_gateway_without_files_takes_no_device_from_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(place: Place, gateway: Gateway) -> None:
+        gateway.files.clear()
+        device = Dialler(place)
+        last = await device.dial(gateway)
+        assert isinstance(last, Refused)
+        assert (last.code, last.retry_after_s) == (RefusalCode.BUSY, 5)
+        await device.close()
+
+    monkeypatch.setattr(JoinedDevices, "admit", None)  # the fleet is not asked
     run(test, tmp_path)
 
 
