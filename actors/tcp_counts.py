@@ -20,6 +20,7 @@ _TCP_INFO = 11  # as ``socket.TCP_INFO``, which is not everywhere
 _MOST_INFO_BYTES = 512
 # options, segments sent again, bytes received, segments out and in, of those out with data, bytes sent
 _FIELDS = struct.Struct("=5xB94xI24xQII12xI40xQ")
+_ACKED = struct.Struct("=120xQ")
 _TIMESTAMPS = 1  # among the options
 _TCP_BYTES, _TIMESTAMP_BYTES, _IP_BYTES = 20, 12, {4: 20, 6: 40}
 
@@ -85,6 +86,22 @@ def read_connection(number: int) -> Carried | None:
     except (OSError, ValueError):
         return None
     return None if read is None else read[1]
+
+
+def acked_bytes(number: int) -> int:
+    """Return how many bytes the other end's kernel has taken, of a connection by its open file; 0 if it cannot tell."""
+    try:
+        looked_at = socket.socket(fileno=number)
+    except (OSError, ValueError):
+        return 0
+    try:
+        info = looked_at.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _MOST_INFO_BYTES)
+        acked: int = _ACKED.unpack_from(info)[0]
+    except (OSError, struct.error):
+        return 0
+    finally:
+        looked_at.detach()
+    return acked
 
 
 def answered() -> dict[TcpConnection, Carried]:

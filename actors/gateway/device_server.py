@@ -16,10 +16,10 @@ from actors.gateway.identities import DeviceIdentity, Identities
 from actors.gateway.joined_device import JoinedDevice
 from actors.gateway.joined_devices import JoinedDevices
 from actors.gateway.listener import DeviceListener
-from actors.gateway.sent_file import SentFile
+from actors.gateway.sent_file import SentFile, one_request_each
 from actors.gateway_beats import GRACE_S, DeviceAdmission, DeviceDial
 from actors.gateway_link import MOST_RELAYED_BYTES
-from actors.tcp_counts import Carried, read_connection
+from actors.tcp_counts import Carried, acked_bytes, read_connection
 from outrider.contracts.errors import MessageError, OutriderError
 from outrider.events import event
 from outrider.tenants.quotas import Bucket
@@ -53,6 +53,7 @@ _LOGGED_EVERY_S = 1.0  # at most; strangers must not fill the log, and all refus
 _CLOSED = (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR)
 _PING, _PONG = 0x89, 0x8A
 _BINARY = 0x82
+_SLOWEST_BYTES = 512  # that reach a device over a slow link from one look to the next; pings are far less
 _NO_FILE = Refused(RefusalCode.BUSY, "the gateway prepares its drafter's file", 5)
 
 log = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class DeviceConnection:
     def __init__(self, transport: asyncio.Transport, now_s: float) -> None:
         self._transport, self._carried = transport, Carried()
         self._socket = transport.get_extra_info("socket")  # a transport that was lost has none any more
-        self.heard_at_s = self.pinged_at_s = now_s
+        self.heard_at_s, self._acked_bytes = now_s, 0
 
     def send(self, message: FromGateway) -> None:
         self.send_frame(_BINARY, write_dialled(message))
@@ -92,6 +93,13 @@ class DeviceConnection:
 
     def abort(self) -> None:
         self._transport.abort()
+
+    def takes_more(self) -> bool:
+        """Return whether a message still reaches the device, which so cannot answer a ping behind it yet."""
+        if self._transport.is_closing():
+            return False
+        before, self._acked_bytes = self._acked_bytes, acked_bytes(self._socket.fileno())
+        return self._acked_bytes - before >= _SLOWEST_BYTES
 
     def carried(self) -> Carried:
         """Return what the kernel counts; of a connection that has ended what it counted last."""
@@ -129,7 +137,7 @@ class DeviceServer:
 
     def application(self) -> web.Application:
         found = web.Application(client_max_size=1024)
-        found.on_response_prepare.append(_one_request_each)
+        found.on_response_prepare.append(one_request_each)
         found.router.add_get(DEVICE_PATH, self._device)
         found.router.add_get(f"{FILES_PATH}{{digest:[0-9a-f]{{64}}}}", self._file)
         return found
@@ -145,10 +153,11 @@ class DeviceServer:
     def ping(self, now_s: float) -> None:
         """Ping whoever was silent, and cut off whoever stayed so. Called about once a ``PING_S``."""
         for connection in tuple(self._connections):
-            silent_s = now_s - connection.heard_at_s
-            if silent_s > _SILENT_S:
-                connection.abort()
-            elif silent_s > PING_S / 2:
+            if (silent_s := now_s - connection.heard_at_s) > PING_S / 2:
+                if connection.takes_more():
+                    connection.heard_at_s = now_s
+                elif silent_s > _SILENT_S:
+                    connection.abort()
                 connection.send_frame(_PING, b"")
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
@@ -354,12 +363,6 @@ class DeviceServer:
     def _mark_known(self, request: web.Request) -> None:
         if request.transport is not None:
             self._listener.known(request.transport)
-
-
-async def _one_request_each(_: web.Request, response: web.StreamResponse) -> None:
-    """Close a connection after a request: whose it is was proved when it was opened."""
-    response.force_close()
-    response.headers.setdefault("Connection", "close")
 
 
 async def _next_binary(stream: web.WebSocketResponse) -> bytes:

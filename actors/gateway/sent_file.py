@@ -1,4 +1,4 @@
-"""Sends a drafter's file, but not for ever: a device that was cut off goes on from there."""
+"""Sends a drafter's file, but not for ever, and one a connection: a device that was cut off goes on from there."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,3 +25,9 @@ class SentFile(web.FileResponse):
                     return await super().prepare(request)
         except (TimeoutError, AttributeError) as error:  # the latter of asyncio, where the device has left
             raise ConnectionAbortedError("it is not read, or too slowly") from error
+
+
+async def one_request_each(_: web.Request, response: web.StreamResponse) -> None:
+    """Close a connection after a request: whose it is was proved when it was opened."""
+    response.force_close()
+    response.headers.setdefault("Connection", "close")

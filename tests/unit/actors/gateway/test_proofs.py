@@ -15,7 +15,15 @@ from actors.gateway.actor import drafter_file
 from actors.gateway.gateway import Gateway
 from actors.gateway.joined_devices import JoinedDevices
 from actors.waiting import within
-from outrider.wire.dialling import FILES_PATH, RefusalCode, Refused, Welcome, read_from_gateway, write_dialled
+from outrider.wire.dialling import (
+    FILES_PATH,
+    NumberedCall,
+    RefusalCode,
+    Refused,
+    Welcome,
+    read_from_gateway,
+    write_dialled,
+)
 from tests.unit.actors.gateway.dialling import Dialler, DirectFleet, Place, gateway_of, until
 from tests.unit.actors.gateway.test_identities import Authority
 
@@ -91,6 +99,30 @@ def test_a_gateway_without_files_takes_no_device_from_another(tmp_path: Path, mo
         await device.close()
 
     monkeypatch.setattr(JoinedDevices, "admit", None)  # the fleet is not asked
+    run(test, tmp_path)
+
+
+def test_a_device_that_a_long_message_still_reaches_is_not_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actors.gateway.gateway.PING_S", 1000.0)
+
+    async def test(place: Place, gateway: Gateway) -> None:
+        device = Dialler(place)
+        assert isinstance(await device.dial(gateway), Welcome)
+        device.stop_reading()
+        (connection,) = gateway._server._connections  # noqa: SLF001
+        now_s = asyncio.get_running_loop().time()
+        gateway._server.ping(now_s + 1.0)  # noqa: SLF001
+        connection.send(NumberedCall(1, bytes(4096)))
+        await asyncio.sleep(0.2)
+        gateway._server.ping(now_s + 100.0)  # noqa: SLF001
+        assert not connection._transport.is_closing()  # noqa: SLF001
+        await asyncio.sleep(0.2)
+        gateway._server.ping(now_s + 200.0)  # noqa: SLF001
+        assert connection._transport.is_closing()  # noqa: SLF001
+        await device.close()
+
     run(test, tmp_path)
 
 
