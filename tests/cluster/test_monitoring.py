@@ -39,6 +39,7 @@ ABSENT: dict[Metric, str] = {
     m.CONNECTIONS_CUT: "all clients read, and send what they begin",
     m.KEYS_AGE_S: "there are no keys",
     m.KEYS_REFUSED: "there are no keys",
+    m.REFUSED_DIALS: "there is no gateway",
     m.KV_SWAPPED_BLOCKS: "nothing is swapped without verifiers.swap_mib",
     m.NOT_ADMITTED: "this cluster lets everybody in",
     m.LOWERED: "likewise",
