@@ -53,6 +53,8 @@ def test_a_process_takes_the_place_of_one_that_is_gone(tmp_path: Path) -> None:
         async with echoing(tmp_path / "s"):
             stream = await connect(tmp_path / "s")
             assert stream is not None
+            stream[1].write(b"hello")
+            assert await stream[0].read() == b"hello"
             stream[1].close()
 
     run_within(heard())

@@ -16,6 +16,7 @@ from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
 from outrider.selection.modes import MODES
+from outrider.wire.dialling import RefusalCode
 from serve_app import metrics
 from serve_app.coordination.drafting.drafter_book import ExchangeOutcome
 from serve_app.coordination.reporting.statistics import POSITIONS
@@ -34,6 +35,7 @@ CLOSED = {
     "phase": set(RoundTiming("dsd", 1, 1, 1, 1.0, 1.0, 1.0, 1.0, 9.0).phases_s),
     f"reason of {metrics.BATCHES.name}": set(StopReason),
     f"reason of {metrics.NOT_ADMITTED.name}": set(ScarceResource),
+    f"reason of {metrics.REFUSED_DIALS.name}": {*RefusalCode, "handshake"},
     "cause": set(ViolationCause),
     "arm": set(MODES),
     "kind": set(FaultKind),
@@ -84,7 +86,7 @@ def test_series_are_bounded_by_what_is_said() -> None:
 
 def test_what_vllm_calls_otherwise_is_a_metric_of_ours() -> None:
     pairs = [(cells[0].strip("`"), cells[1]) for cells in ROWS if cells[0].startswith("`vllm:")]
-    assert len(pairs) == 15
+    assert len(pairs) == 17
     ours = {metric.name for metric in ALL}
     for _, here in pairs:
         assert set(re.findall(r"outrider_[a-z0-9_]+", here)) <= ours

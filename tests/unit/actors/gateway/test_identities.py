@@ -108,7 +108,7 @@ def test_another_ca_fences_what_the_former_one_let_in(tmp_path: Path, monkeypatc
             assert isinstance(await device.dial(gateway, tls=place.tls(*before)), Welcome)
             await until(lambda: len(fleet.devices.all) == 1)
             own.file.write_bytes(next_.file.read_bytes())
-            await until(lambda: [what for what, _ in fleet.happened] == ["joined", "away"])
+            await until(lambda: [getattr(one, "code", None) for one in device.heard] == [RefusalCode.BUSY])
             assert isinstance(await newer.dial(gateway, tls=place.tls(*after)), Welcome)
             with pytest.raises((aiohttp.ClientError, ssl.SSLError, OSError)):
                 await device.dial(gateway, tls=place.tls(*before))

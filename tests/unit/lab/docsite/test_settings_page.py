@@ -15,6 +15,7 @@ PAGE = settings_page()
 OPEN = {
     "model.override_generation_config",
     "drafters[].resources",
+    "gateway.resources",
     "verifiers.resources",
     "verifiers.vllm_options",
     "slo.objectives",
