@@ -16,11 +16,9 @@ from enum import IntEnum
 
 from outrider.contracts.errors import MessageError
 from outrider.versions import Versions
-from outrider.wire.calls import MOST_CALL_BYTES as MOST_WRITTEN_BYTES
+from outrider.wire.calls import MOST_DEVICE_CALL_BYTES
 
-MOST_RELAYED_BYTES = 2**21 + 4096  # of a call, and of a reply; the link's largest probe has 2 MiB
 MOST_BUFFERED_BYTES = 2**26  # of a stream whose other side does not read
-assert MOST_RELAYED_BYTES < MOST_WRITTEN_BYTES
 _HEAD, _BOUND = struct.Struct(">IQI"), struct.Struct(">I")
 _NONCE_BYTES, _PROOF_BYTES, _VERSION = 32, 32, 1
 _HELLO_S = 5.0
@@ -92,7 +90,7 @@ async def read_relayed(reader: asyncio.StreamReader) -> RelayFrame:
         asyncio.IncompleteReadError: the stream has ended.
     """
     length, incarnation, number = _HEAD.unpack(await reader.readexactly(_HEAD.size))
-    if length > (most := MOST_RELAYED_BYTES + _BOUND.size):
+    if length > (most := MOST_DEVICE_CALL_BYTES + _BOUND.size):
         raise MessageError(f"needs a frame of at most {most} bytes, found {length}; it was not read")
     return RelayFrame(incarnation, number, await reader.readexactly(length))
 
@@ -102,7 +100,7 @@ def call_of(frame: RelayFrame) -> tuple[int, bytes]:
     if len(frame.content) < _BOUND.size:
         raise MessageError(f"needs a call with the bound of its reply, found {len(frame.content)} bytes")
     (most_bytes,) = _BOUND.unpack_from(frame.content)
-    return min(most_bytes, MOST_RELAYED_BYTES), frame.content[_BOUND.size :]
+    return min(most_bytes, MOST_DEVICE_CALL_BYTES), frame.content[_BOUND.size :]
 
 
 def reply_of(frame: RelayFrame) -> tuple[RelayOutcome, bytes]:

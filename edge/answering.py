@@ -9,13 +9,12 @@ from typing import Any
 from edge.byte_budget import ByteBudget
 from edge.host import DrafterHost
 from outrider.contracts.errors import MessageError
-from outrider.wire.calls import read_call
+from outrider.wire.calls import MOST_DEVICE_CALL_BYTES, MOST_DEVICE_PROBE_BYTES, read_call
 from outrider.wire.replies import plain_failure
 
-MOST_DEVICE_PROBE_BYTES = 2**21  # none that measures a link is larger (``link.state.MAX_PROBE_BITS``)
-MOST_CALL_BYTES = MOST_DEVICE_PROBE_BYTES + 4096
 PATIENCE_S = 60.0  # with a call that is being sent, and a reply that is being read
-_CONNECTION_BYTES, _PROCESS_BYTES = 2 * MOST_CALL_BYTES, 8 * MOST_CALL_BYTES  # of calls that are not answered yet
+_CONNECTION_BYTES = 2 * MOST_DEVICE_CALL_BYTES  # of calls that are not answered yet
+_PROCESS_BYTES = 8 * MOST_DEVICE_CALL_BYTES  # likewise
 _SMALL_BYTES, _LARGE_REPLIES = 2**14, 4  # a probe's reply is large from there on, and so many are made at a time
 
 

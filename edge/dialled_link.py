@@ -10,12 +10,13 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-from edge.answering import MOST_CALL_BYTES, PATIENCE_S, AnswerBounds, Answering
+from edge.answering import PATIENCE_S, AnswerBounds, Answering
 from edge.gateway_access import GatewayAccess
 from edge.loaded_drafter import LoadedDrafter
 from outrider import __version__
 from outrider.contracts.errors import MessageError, OutriderError
 from outrider.versions import DIAL_VERSIONS
+from outrider.wire.calls import MOST_DEVICE_CALL_BYTES
 from outrider.wire.dialling import (
     DEVICE_PATH,
     SUBPROTOCOL,
@@ -32,7 +33,7 @@ from outrider.wire.dialling import (
 )
 from outrider.wire.replies import plain
 
-_MOST_MESSAGE_BYTES = MOST_CALL_BYTES + 8
+_MOST_MESSAGE_BYTES = MOST_DEVICE_CALL_BYTES + 8
 _QUEUED_FRAMES = 2  # that the library reads ahead
 _MOST_UNREAD_BYTES = 2**24  # of what this side wrote
 _DIAL_S, _CLOSE_S = 5.0, 1.0
@@ -63,7 +64,7 @@ class LinkedDevice(Protocol):
         """Note that the gateway may call."""
 
     def move(self, link: "DialledLink", to: MoveTo) -> None:
-        """Begin to dial there."""
+        """Dial another gateway, and stay at this one until that serves the device."""
 
 
 class _HeardConnection(ClientConnection):

@@ -12,11 +12,12 @@ import logging
 from contextlib import suppress
 from functools import partial
 
-from edge.answering import MOST_CALL_BYTES, PATIENCE_S, AnswerBounds, Answering
+from edge.answering import PATIENCE_S, AnswerBounds, Answering
 from edge.frames import check_length, frame, read_head
 from edge.host import DrafterHost
 from outrider.contracts.errors import MessageError
 from outrider.events import event
+from outrider.wire.calls import MOST_DEVICE_CALL_BYTES
 
 MOST_CONNECTIONS = 16
 
@@ -42,7 +43,7 @@ class HostServer:
                 async with asyncio.timeout(PATIENCE_S):
                     await writer.drain()
                 number, length = await read_head(reader)
-                check_length(number, length, MOST_CALL_BYTES)
+                check_length(number, length, MOST_DEVICE_CALL_BYTES)
                 with await answering.room(length) as held:
                     async with asyncio.timeout(PATIENCE_S):
                         call = await reader.readexactly(length)

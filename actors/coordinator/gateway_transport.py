@@ -12,7 +12,6 @@ from typing import Any
 
 from actors.coordinator.drafter_replies import broken, checked_answer, checked_probe, silent
 from actors.gateway_link import (
-    MOST_RELAYED_BYTES,
     DialledHandle,
     GatewayPlace,
     LinkWriter,
@@ -27,7 +26,7 @@ from outrider.contracts.errors import DrafterBrokenError, DrafterLostError, Draf
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import OpenGeneration
 from outrider.versions import VERSIONS
-from outrider.wire.calls import FIRST_VERSION, call_versions, write_call
+from outrider.wire.calls import FIRST_VERSION, MOST_DEVICE_CALL_BYTES, call_versions, write_call
 from outrider.wire.envelope import MAX_MESSAGE_BYTES
 from outrider.wire.replies import Answer, Reply, answer_bytes, read_reply, reply_bytes
 
@@ -204,9 +203,9 @@ class GatewayDrafterTransport:
 
     async def _called(self, method: str, *arguments: Any, deadline_s: float, most_bytes: int) -> Reply:
         data = write_call(method, *arguments, version=self._protocol)
-        if len(data) > MOST_RELAYED_BYTES:
+        if len(data) > MOST_DEVICE_CALL_BYTES:
             raise DrafterLostError(
-                f"drafter {self._name} needs calls of at most {MOST_RELAYED_BYTES} bytes, found {len(data)}"
+                f"drafter {self._name} needs calls of at most {MOST_DEVICE_CALL_BYTES} bytes, found {len(data)}"
             )
         try:
             async with asyncio.timeout(deadline_s):

@@ -7,12 +7,13 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from actors.gateway_link import MOST_RELAYED_BYTES, RelayOutcome
+from actors.gateway_link import RelayOutcome
 from outrider.contracts.errors import MessageError
+from outrider.wire.calls import MOST_DEVICE_CALL_BYTES
 from outrider.wire.dialling import FromGateway, NumberedCall, NumberedReply
 
 MOST_WAITING = 256  # calls of one device
-MOST_WAITING_BYTES = 2 * MOST_RELAYED_BYTES
+MOST_WAITING_BYTES = 2 * MOST_DEVICE_CALL_BYTES
 STALE_S = 60.0  # a call that waits as long is asked for by nobody any more
 _NUMBERS = 2**32
 
@@ -66,7 +67,7 @@ class DeviceCalls:
     def replied(self, message: NumberedReply) -> None:
         """Hand over a reply; a ``MessageError`` if it is of no call that waits, or longer than it may be."""
         waiting = self._waiting.get(message.number)
-        if waiting is None and message.number in self._resent and len(message.reply) <= MOST_RELAYED_BYTES:
+        if waiting is None and message.number in self._resent and len(message.reply) <= MOST_DEVICE_CALL_BYTES:
             self._resent.remove(message.number)
             return
         if waiting is None:

@@ -18,13 +18,12 @@ from actors.gateway.joined_devices import JoinedDevices
 from actors.gateway.listener import DeviceListener
 from actors.gateway.sent_file import SentFile, one_request_each
 from actors.gateway_beats import GRACE_S, DeviceAdmission, DeviceDial
-from actors.gateway_link import MOST_RELAYED_BYTES
 from actors.tcp_counts import Carried, acked_bytes, read_connection
 from outrider.contracts.errors import MessageError, OutriderError
 from outrider.events import event
 from outrider.tenants.quotas import Bucket
 from outrider.versions import DIAL_VERSIONS, VERSIONS
-from outrider.wire.calls import call_versions
+from outrider.wire.calls import MOST_DEVICE_CALL_BYTES, call_versions
 from outrider.wire.dialling import (
     DEVICE_PATH,
     FILES_PATH,
@@ -46,8 +45,8 @@ PING_S = 1.0  # the longest silence of a gateway
 _SILENT_S = 4.0  # of a device, until its connection counts as lost
 _HELLO_S = 10.0
 _MOST_OPEN = 64  # requests of one identity: 16 devices have two connections each, and fetch a file
-_MOST_MESSAGE_BYTES = MOST_RELAYED_BYTES + 4096
-_MOST_UNREAD_BYTES = 2 * MOST_RELAYED_BYTES + 2**16  # of messages that a device does not read
+_MOST_MESSAGE_BYTES = MOST_DEVICE_CALL_BYTES + 4096
+_MOST_UNREAD_BYTES = 2 * MOST_DEVICE_CALL_BYTES + 2**16  # of messages that a device does not read
 _CONTROLS_PER_MINUTE = 600.0  # messages of a device that answer nothing, such as its own pings
 _LOGGED_EVERY_S = 1.0  # at most; strangers must not fill the log, and all refusals are counted
 _CLOSED = (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR)
@@ -327,7 +326,7 @@ class DeviceServer:
                 if isinstance(found, NumberedReply) and joined.is_ready:
                     joined.calls.replied(found)
                     continue
-                if isinstance(found, DeviceReady) and not joined.is_ready and joined.connection is connection:
+                if isinstance(found, DeviceReady) and not joined.is_ready:
                     _check_card(found.card)
                     self._devices.ready(joined)
                     continue

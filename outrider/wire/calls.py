@@ -25,6 +25,9 @@ from outrider.wire.replies import MOST_NAME_CHARS
 FIRST_VERSION = 7  # of the protocol in which calls are bytes
 MOST_CALL_BYTES = MAX_MESSAGE_BYTES + 4096
 MOST_PROBE_BYTES = MAX_MESSAGE_BYTES
+MOST_DEVICE_PROBE_BYTES = 2**21  # none that measures a link is larger (``link.state.MAX_PROBE_BITS``)
+MOST_DEVICE_CALL_BYTES = MOST_DEVICE_PROBE_BYTES + 4096  # that a device reads, and a gateway carries either way
+assert MOST_DEVICE_CALL_BYTES < MOST_CALL_BYTES
 _MOST_NAME_BYTES = 4 * MOST_NAME_CHARS  # in UTF-8
 _MOST_SALT_BYTES = 64
 _MOST_TOKENS = 2**22  # of a prompt, of a response

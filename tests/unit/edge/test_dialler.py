@@ -12,7 +12,6 @@ from aiohttp import web
 
 from actors.waiting import within
 from edge import dial_failures, dialled_link, dialler
-from edge.answering import MOST_CALL_BYTES
 from edge.device_host import DeviceHost
 from edge.dialled_link import GatewayRefusedError
 from edge.dialler import Dialler
@@ -21,7 +20,7 @@ from edge.gateway_access import GatewayAccess
 from outrider.contracts.drafting import Draft
 from outrider.contracts.requests import SamplingParams
 from outrider.session.session import CoordinatorSession
-from outrider.wire.calls import write_call
+from outrider.wire.calls import MOST_DEVICE_CALL_BYTES, write_call
 from outrider.wire.dialling import MoveTo, NumberedCall, RefusalCode, Refused, Welcome, write_dialled
 from outrider.wire.replies import Answer, DrafterHoldings, plain
 from tests.unit.edge.certificates import Authority, Identity
@@ -251,7 +250,7 @@ def test_a_refusal_for_now_is_dialled_again_within_its_time(
         write_dialled(Welcome(99, "edge/0", 1, bytes(32), 1, 1.0, 1.0)),
         write_dialled(MoveTo("a:1", "")),
         write_dialled(NumberedCall(1, write_call("card"))),
-        b"\x04" + bytes(MOST_CALL_BYTES + 99),
+        b"\x04" + bytes(MOST_DEVICE_CALL_BYTES + 99),
         "text",
     ],
     ids=["nothing", "kind", "zeros", "version", "move", "call", "large", "text"],

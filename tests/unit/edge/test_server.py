@@ -10,13 +10,12 @@ import pytest
 
 from actors.waiting import within
 from edge import server as serving
-from edge.answering import MOST_CALL_BYTES, MOST_DEVICE_PROBE_BYTES
 from edge.byte_budget import ByteBudget
 from edge.frames import frame, read_frame, read_head
 from edge.server import MOST_CONNECTIONS, HostServer
 from outrider.contracts.errors import DrafterBrokenError
 from outrider.link.state import MAX_PROBE_BITS
-from outrider.wire.calls import write_call
+from outrider.wire.calls import MOST_DEVICE_CALL_BYTES, MOST_DEVICE_PROBE_BYTES, write_call
 from outrider.wire.replies import Answer, DrafterCard, read_reply
 from tests.unit.actors.coordinator.transport_suite import CARD, SOON_S, SuiteHost
 
@@ -76,7 +75,7 @@ def test_probes_are_bounded_by_what_measures_a_link(tmp_path: Path) -> None:
         with pytest.raises(DrafterBrokenError, match=f"a probe of at most {MOST_DEVICE_PROBE_BYTES} bytes"):
             read_reply((await read_frame(reader, lambda _: 4096))[1])
         assert isinstance(await card(reader, writer), DrafterCard)
-        writer.write(frame(2, bytes(MOST_CALL_BYTES + 1)))
+        writer.write(frame(2, bytes(MOST_DEVICE_CALL_BYTES + 1)))
         with suppress(ConnectionError):
             assert await reader.read() == b"", "the connection has ended"
 
