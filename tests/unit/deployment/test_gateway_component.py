@@ -70,8 +70,8 @@ def test_the_settings_that_it_asks_for_fit_its_pods(tmp_path: Path) -> None:
     asked = yaml.safe_load("\n".join(lines))
     assert asked["port"] == group.ports["devices"]
     assert asked["count"] == group.replicas
-    offered = json.loads(json.loads(group.spec["rayStartParams"]["resources"].strip("'")))
-    assert all(offered[name] >= claim for name, claim in asked["resources"].items())
+    offered = group.spec["resources"]
+    assert all(float(offered[name]) >= claim for name, claim in asked["resources"].items())
     mounts = {one["mountPath"] for one in group.container["volumeMounts"]}
     assert {asked[name].rpartition("/")[0] for name in ("certificate", "private_key", "devices_file")} == mounts
 
