@@ -2,9 +2,12 @@ import json
 from argparse import Namespace
 from pathlib import Path
 
-from lab.bench.harness.record import write_record
+import pytest
+
+from lab.bench.harness.record import described, write_record
 from lab.bench.harness.statistics import Spread
 from outrider import __version__
+from tests.budgets import ROOT
 
 
 def test_a_record_says_what_was_run_on_what(tmp_path: Path) -> None:
@@ -17,3 +20,16 @@ def test_a_record_says_what_was_run_on_what(tmp_path: Path) -> None:
     assert read["run"]["machine"]["cpu"]
     assert read["run"]["command"]
     assert read["run"]["date"]
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        (str(ROOT / "cluster/cli.py"), "cluster/cli.py bench"),
+        (".venv/bin/outrider", ".venv/bin/outrider bench"),
+        ("/elsewhere/bin/outrider", "outrider bench"),
+    ],
+)
+def test_a_command_names_no_folder_of_the_machine(program: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [program, "bench"])
+    assert described()["command"] == told
