@@ -75,9 +75,6 @@ class DialledDevice:
             self.is_ready.clear()
             self.loading_at_s = now_s
 
-    def leased(self) -> DialledHandle:
-        return DialledHandle(self.gateway.place, self.incarnation, self.versions)
-
     def __reduce__(self) -> tuple[Any, ...]:
         return DialledHandle, (self.gateway.place, self.incarnation, self.versions)
 

@@ -78,8 +78,8 @@ class DialledDevices:
     def status_of(self, drafter: DrafterId) -> DialledStatus | None:
         if (device := self._by_id.get(drafter)) is None:
             return None
-        name = next((name for name, state in self.gateways.items() if state is device.gateway), "")
-        return DialledStatus(device.dial.device, name, 8 * device.sent_bytes, 8 * device.received_bytes)
+        gateway = device.gateway.name if self.gateways.get(device.gateway.name) is device.gateway else ""
+        return DialledStatus(device.dial.device, gateway, 8 * device.sent_bytes, 8 * device.received_bytes)
 
     def gateways_status(self, faults: Mapping[str, str]) -> tuple[GatewayStatus, ...]:
         """Return all gateways, and those that do not run, with the reasons."""

@@ -28,6 +28,16 @@ async def echoing(file: Path) -> AsyncIterator[None]:
     server.close()
 
 
+async def echoed(file: Path) -> bytes:
+    stream = await connect(file)
+    assert stream is not None
+    reader, writer = stream
+    writer.write(b"hello")
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
 def run_within(coroutine: object) -> None:
     asyncio.run(within(_WAIT_S, coroutine))  # type: ignore[arg-type]
 
@@ -35,11 +45,7 @@ def run_within(coroutine: object) -> None:
 def test_who_listens_is_heard(tmp_path: Path) -> None:
     async def heard() -> None:
         async with echoing(tmp_path / "s"):
-            stream = await connect(tmp_path / "s")
-            assert stream is not None
-            stream[1].write(b"hello")
-            assert await stream[0].read() == b"hello"
-            stream[1].close()
+            assert await echoed(tmp_path / "s") == b"hello"
 
     run_within(heard())
 
@@ -51,11 +57,7 @@ def test_a_process_takes_the_place_of_one_that_is_gone(tmp_path: Path) -> None:
         server.close()
         assert await connect(tmp_path / "s") is None, "the file is still there, and nobody listens"
         async with echoing(tmp_path / "s"):
-            stream = await connect(tmp_path / "s")
-            assert stream is not None
-            stream[1].write(b"hello")
-            assert await stream[0].read() == b"hello"
-            stream[1].close()
+            assert await echoed(tmp_path / "s") == b"hello"
 
     run_within(heard())
 

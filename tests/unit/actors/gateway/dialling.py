@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pickle
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -78,9 +79,15 @@ class DirectFleet:
     def of(self, name: str) -> "DirectLink":
         return DirectLink(self, name)
 
+    async def ready(self) -> int:
+        """Wait for the one device, and return its incarnation."""
+        await until(lambda: any(one.is_ready.is_set() for one in self.devices.all))
+        (device,) = self.devices.all
+        return device.incarnation
+
     def handle(self, drafter: DrafterId = FIRST) -> DialledHandle | None:
-        found = self.devices.at(drafter)
-        return None if found is None else found.leased()
+        leased: DialledHandle | None = pickle.loads(pickle.dumps(self.devices.at(drafter)))  # as Ray brings it
+        return leased
 
 
 @dataclass

@@ -258,8 +258,7 @@ def test_a_call_of_the_fleet_ends_though_the_device_never_answers(
 
     async def test(place: Place, fleet: DirectFleet, gateway: Gateway) -> None:
         device = await joined(place, gateway)
-        await until(lambda: any(one.is_ready.is_set() for one in fleet.devices.all))
-        (incarnation,) = (one.incarnation for one in fleet.devices.all)
+        incarnation = await fleet.ready()
         assert await gateway.ask(incarnation, write_call("card"), 4096) == (RelayOutcome.BUSY, b"")
         assert await gateway.ask(incarnation + 1, write_call("card"), 4096) == (RelayOutcome.ELSEWHERE, b"")
         await device.close()
@@ -290,9 +289,8 @@ def test_a_device_that_reads_nothing_is_cut_off(tmp_path: Path, monkeypatch: pyt
 
     async def test(place: Place, fleet: DirectFleet, gateway: Gateway) -> None:
         device = await joined(place, gateway)
-        await until(lambda: any(one.is_ready.is_set() for one in fleet.devices.all))
+        incarnation = await fleet.ready()
         device.stop_reading()
-        (incarnation,) = (one.incarnation for one in fleet.devices.all)
         outcomes = list[RelayOutcome]()
         call = write_call("probe", bytes(2**20), 0)
         for _ in range(20):

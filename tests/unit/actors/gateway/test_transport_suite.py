@@ -22,7 +22,7 @@ from tests.unit.actors.coordinator.transport_suite import (
     SuiteHost,
     every_check,
 )
-from tests.unit.actors.gateway.dialling import Dialler, DirectFleet, Place, gateway_of, until
+from tests.unit.actors.gateway.dialling import Dialler, DirectFleet, Place, gateway_of
 
 
 @dataclass
@@ -68,7 +68,7 @@ async def through_gateway(folder: Path) -> AsyncIterator[ThroughGateway]:
             return fleet.handle()
 
         try:
-            await until(lambda: any(one.is_ready.is_set() for one in fleet.devices.all))
+            await fleet.ready()
             handle = fleet.handle()
             assert handle is not None
             transport = GatewayDrafterTransport("d", handle, links, locate)
