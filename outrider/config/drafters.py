@@ -137,7 +137,7 @@ class DrafterGroupConfig:
 
     @property
     def actors(self) -> int:
-        """Number of Ray actors."""
+        """How many of its drafters the fleet starts; devices that dial in start themselves."""
         return 0 if self.dials_in else self.count
 
     @property

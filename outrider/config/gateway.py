@@ -45,7 +45,7 @@ class GatewayConfig:
 
     @property
     def actors(self) -> int:
-        """Number of Ray actors."""
+        """How many gateways the fleet keeps running: none without a port."""
         return 0 if self.port is None else self.count
 
     @property

@@ -67,7 +67,7 @@ def as_overlay(name: str, files: dict[str, str]) -> str:
 
 
 def main() -> None:
-    """Write the overlays."""
+    """Render the presets anew into ``k8s/overlays``."""
     for name, files in zip(OVERLAYS, rendered(*map(preset, OVERLAYS)), strict=True):
         text = as_overlay(name, files)
         (ROOT / "k8s" / "overlays" / name / "outrider.yaml").write_text(text, encoding="utf-8")

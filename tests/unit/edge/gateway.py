@@ -188,7 +188,7 @@ class Relay:
         return f"{HOST}:{self.port}"
 
     def cut(self) -> None:
-        """End all connections."""
+        """As a network that breaks: nobody says goodbye."""
         for writer in self._writers:
             writer.transport.abort()
         self._writers.clear()

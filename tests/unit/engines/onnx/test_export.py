@@ -41,7 +41,7 @@ def test_other_families_are_refused_by_name(family: str, tmp_path: Path) -> None
 
 
 def test_a_processor_that_cannot_multiply_and_add_exports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another one drafts."""
+    """The device's processor is what drafts."""
     monkeypatch.setattr(fused, "_multiplies_and_adds", lambda: False)
     assert export_drafter(loaded(tiny_llama()), tmp_path / "drafter.onnx").size_bytes > 0
 
