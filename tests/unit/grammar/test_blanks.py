@@ -43,6 +43,7 @@ def allowed(state: GrammarState, path: tuple[int, ...] = ()) -> list[int]:
 
 @cache
 def texts() -> list[str]:
+    grammars().begin(form({"type": "object"}))  # waits until the tokens are read
     tokens = grammars()._tokens  # noqa: SLF001 (the library's own)
     assert tokens is not None
     return [tokens.decode_bytes([i]).decode(errors="replace") for i in range(tokens.vocab_size)]
