@@ -123,18 +123,19 @@ def examine(tree: Path, faults: Sequence[Fault], tests_of: Callable[[Fault], Seq
 
     Raises:
         AnchorError: one cannot be planted; before anything is run.
-        RuntimeError: tests fail without a fault, or cannot be run.
+        RuntimeError: tests fail without a fault, seen before the first one that they are to catch, or cannot be run.
     """
     edits = [planted(tree, fault) for fault in faults]
     context = get_context("forkserver")
     context.set_forkserver_preload(["pytest", "torch", "transformers"])
     with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as process:
-        for tests in dict.fromkeys(tuple(tests_of(fault)) for fault in faults):
-            if failed := process.submit(failure, tree, tests).result():
-                raise RuntimeError(f"{failed} fails without a fault")
+        passed = set[tuple[str, ...]]()
         for fault, (path, text) in zip(faults, edits, strict=True):
-            before = path.read_text()
+            before, tests = path.read_text(), tuple(tests_of(fault))
+            if tests not in passed and (failed := process.submit(failure, tree, tests).result()):
+                raise RuntimeError(f"{failed} fails without a fault")
+            passed.add(tests)
             path.write_text(text)
-            by = process.submit(failure, tree, tests_of(fault)).result()
+            by = process.submit(failure, tree, tests).result()
             path.write_text(before)
             yield Found(fault, by)
