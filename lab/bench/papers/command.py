@@ -10,7 +10,8 @@ without headers, and step times are the papers'.
 ``wisv``: Table I from its printed AALs and rounds, each method at its own best window by the acceptances behind it, and
 the faster of WISV's two uploads: arithmetic, no model.
 ``--parts frontier``: cost in score and gain in accepted length of the configured decision head and of rules without
-one. ``--parts cluster``: the rows of Table I and Figure 7's links on a cluster over emulated links.
+one. ``--parts fly``: FLy's rule (arXiv 2511.22972) on the same tasks, which needs no head. ``--parts cluster``: the
+rows of Table I and Figure 7's links on a cluster over emulated links.
 """
 
 import argparse
@@ -28,12 +29,12 @@ from lab.bench.papers.wisp.command import add_options as add_wisp_options
 from lab.bench.papers.wisp.command import wisp_part
 from lab.bench.papers.wisv.reproduce import reproduce_wisv
 from lab.bench.papers.wisv.rounds import TABLE_1_POINT
-from lab.bench.papers.wisv_pair.command import add_options, cluster_part, frontier_part
+from lab.bench.papers.wisv_pair.command import add_options, cluster_part, fly_part, frontier_part
 from lab.options import add_output_options
 
 _OF_PAIRS = {"tslt": reproduce_tslt, "dssd": reproduce_dssd}
 _LONGEST_WINDOWS = {"tslt": DEPTH, "dssd": max(row.window for row in DSSD_ROWS)}
-_OF_HEADS = {"frontier": frontier_part, "cluster": cluster_part}
+_OF_HEADS = {"frontier": frontier_part, "fly": fly_part, "cluster": cluster_part}
 
 
 def main(argv: Sequence[str]) -> None:

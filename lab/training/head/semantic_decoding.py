@@ -2,7 +2,8 @@
 
 Drafts are greedy chains of one window; ``verification.semantic`` decides mismatches, as in service. Rules that have
 committed the same tokens of a task share its rounds and part where their decisions first differ. A block is drafted
-and verified in slices of ``_MOST_DRAFTED`` tokens, and no further than some rule accepts.
+and verified in slices of ``_MOST_DRAFTED`` tokens, and no further than some rule accepts; whole, if a rule reads what
+follows a mismatch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,7 @@ class RoundFacts:
     target_hidden: FloatRow  # ``[M, d_target]``
     draft_probs: npt.NDArray[np.float64]  # ``[M]``, the target's probability of the draft token, at temperature 1
     draft_ranks: npt.NDArray[np.int64]  # ``[M]``, number of tokens that the target prefers to it
+    entropies: npt.NDArray[np.float64]  # ``[M]``, of the target's three most probable tokens, in nats, not normalised
 
 
 class MismatchRule(Protocol):
@@ -94,9 +96,32 @@ class RankRule:
         return [bool(rank < self.most) for rank in facts.draft_ranks]
 
 
+@dataclass(frozen=True, slots=True)
+class FlyRule:
+    """Accept where the target hesitates and agrees with the next ``agreeing`` draft tokens (FLy, arXiv 2511.22972).
+
+    What hesitates has ``least_entropy``; a mismatch with fewer draft tokens behind it is rejected.
+    """
+
+    least_entropy: float
+    agreeing: int
+
+    def accepts(self, facts: RoundFacts) -> Sequence[bool]:
+        behind = (*facts.found[1:], len(facts.draft))  # where the draft ends it cannot be seen to agree
+        return [
+            bool(entropy >= self.least_entropy and following - place > self.agreeing)
+            for place, following, entropy in zip(facts.found, behind, facts.entropies, strict=True)
+        ]
+
+
 HEAD_FREE: Mapping[str, MismatchRule] = {
     **{f"probability >= {least}": ProbabilityRule(least) for least in (0.5, 0.4, 0.3, 0.2, 0.1, 0.05)},
     **{f"rank <= {most}": RankRule(most) for most in (2, 3)},
+}
+FLY: Mapping[str, MismatchRule] = {
+    f"FLy {least} nats, {agreeing} agree": FlyRule(least, agreeing)
+    for agreeing in (6, 4, 3, 2, 1)
+    for least in (0.3, 0.6)
 }
 
 
@@ -151,6 +176,7 @@ def decode(
     drafter's hidden states. A round drafts ``window_tokens``, fewer at the end of an answer.
     """
     decoded: dict[str, dict[int, Decoded]] = {name: {} for name in rules}
+    most = window_tokens if any(isinstance(rule, FlyRule) for rule in rules.values()) else _MOST_DRAFTED
     live: list[_State] = []
     coming = list(reversed(list(enumerate(tasks))))
     with tqdm(total=len(tasks) * len(rules), desc="decoding", unit="answer", disable=not progress) as bar:
@@ -162,8 +188,8 @@ def decode(
                 live.append(_State(number, asked, dict.fromkeys(rules, AnswerCounts()), *texts, left))
             live.sort(key=lambda state: state.number)  # finish a task before others take its place
             chosen, live = live[:batch], live[batch:]
-            _make_room(pair, chosen, live)
-            facts = _compute_slice(pair, chosen, rounding)
+            _make_room(pair, chosen, live, most)
+            facts = _compute_slice(pair, chosen, rounding, most)
             for state, fact in zip(chosen, facts, strict=True):
                 for after in _parted(pair, state, fact, rules, window_tokens):
                     if not _complete(pair, after):
@@ -177,21 +203,21 @@ def decode(
     return {name: [own[number] for number in range(len(tasks))] for name, own in decoded.items()}
 
 
-def _make_room(pair: Pair, chosen: Sequence[_State], others: Sequence[_State]) -> None:
+def _make_room(pair: Pair, chosen: Sequence[_State], others: Sequence[_State], most: int) -> None:
     """Evict KV of states outside this pass, the last ones first, until the pool is sure to hold the chosen ones."""
     for texts, side in ((pair.target, "target"), (pair.drafter, "drafter")):
         own = [getattr(state, side) for state in chosen]
         # One more each, as a text that writes into a shared block takes a block of its own for it.
-        needed = sum(texts.blocks_for(len(text.token_ids) + _MOST_DRAFTED) - len(text.blocks) + 1 for text in own)
+        needed = sum(texts.blocks_for(len(text.token_ids) + most) - len(text.blocks) + 1 for text in own)
         for state in reversed(others):
             if texts.free_blocks >= needed:
                 break
             texts.release(getattr(state, side))
 
 
-def _compute_slice(pair: Pair, states: Sequence[_State], rounding: Rounding) -> list[RoundFacts]:
-    """Draft, then verify all drafts in one pass."""
-    drafts, hidden = _drafted(pair, states)
+def _compute_slice(pair: Pair, states: Sequence[_State], rounding: Rounding, most: int) -> list[RoundFacts]:
+    """Draft up to ``most`` tokens of each, then verify all drafts in one pass."""
+    drafts, hidden = _drafted(pair, states, most)
     for state, draft in zip(states, drafts, strict=True):
         state.target.extend(draft)
     counts = [len(draft) + 1 for draft in drafts]
@@ -199,20 +225,20 @@ def _compute_slice(pair: Pair, states: Sequence[_State], rounding: Rounding) -> 
     facts = []
     for at, (draft, choices, own) in enumerate(zip(drafts, rows.choices(), hidden, strict=True)):
         found = mismatches(choices, draft)
-        probs, ranks = _probs_and_ranks(rows, at, found, [draft[place] for place in found])
+        judged = _probs_ranks_entropies(rows, at, found, [draft[place] for place in found])
         states_there = rounding(own[list(found)]) if found else own[:0]
-        facts.append(RoundFacts(draft, choices, found, states_there, rows.hidden_of(at, found), probs, ranks))
+        facts.append(RoundFacts(draft, choices, found, states_there, rows.hidden_of(at, found), *judged))
     return facts
 
 
-def _drafted(pair: Pair, states: Sequence[_State]) -> tuple[list[list[int]], list[FloatRow]]:
+def _drafted(pair: Pair, states: Sequence[_State], most_tokens: int) -> tuple[list[list[int]], list[FloatRow]]:
     """Draft greedy chains; return them with ``[K, d]`` states that their tokens were chosen from.
 
     A chain ends with an end-of-sequence token; the last token that an answer may have is not drafted.
     """
     drafts: list[list[int]] = [[] for _ in states]
     hidden: list[list[FloatRow]] = [[] for _ in states]
-    most = [min(_MOST_DRAFTED, state.left) for state in states]
+    most = [min(most_tokens, state.left) for state in states]
     going = [at for at, limit in enumerate(most) if limit > 0]
     while going:
         rows = pair.drafter.run([states[at].drafter for at in going], [1] * len(going), want_hidden=True)
@@ -225,16 +251,18 @@ def _drafted(pair: Pair, states: Sequence[_State]) -> tuple[list[list[int]], lis
     return drafts, [np.concatenate(own) if own else nothing for own in hidden]
 
 
-def _probs_and_ranks(
+def _probs_ranks_entropies(
     rows: TextRows, text: int, found: Sequence[int], token_ids: Sequence[int]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """The target's probability and rank of some tokens at some rows of a text."""
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """What ``RoundFacts`` tells of the target at some rows of a text; the first two are of one token of each."""
     if not found:
-        return np.empty(0), np.empty(0, np.int64)
+        return np.empty(0), np.empty(0, np.int64), np.empty(0)
     logits = rows.logits[[rows.starts[text] + place for place in found]].double()
     own = logits[torch.arange(len(found)), torch.tensor(token_ids, device=logits.device)]
-    probs = (own - logits.logsumexp(-1)).exp()
-    return probs.cpu().numpy(), (logits > own[:, None]).sum(-1).cpu().numpy()
+    total = logits.logsumexp(-1)
+    first = logits.topk(3, dim=-1).values - total[:, None]
+    entropies = -(first.exp() * first).sum(-1)
+    return (own - total).exp().cpu().numpy(), (logits > own[:, None]).sum(-1).cpu().numpy(), entropies.cpu().numpy()
 
 
 def _parted(

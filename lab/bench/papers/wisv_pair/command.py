@@ -10,14 +10,15 @@ from cluster.option_types import positive_int, share
 from cluster.options import read_config
 from lab.bench.papers.wisv_pair import reports
 from lab.bench.papers.wisv_pair.cluster import LINKS, WINDOWS, Answer, measured, rows, spread
-from lab.bench.papers.wisv_pair.frontier import BLOCKS, HEAD, UNAWARE, frontier, judging_times
+from lab.bench.papers.wisv_pair.frontier import BLOCKS, HEAD, UNAWARE, fly_frontier, frontier, judging_times
 from lab.options import existing_file
-from lab.training.head.pair import PairSpec, ask, load_pair, paged
+from lab.training.head.pair import EncodedTask, LoadedPair, Pair, PairSpec, ask, load_pair, paged
 from lab.training.tasks.loading import load_tasks
 from lab.training.tasks.task import Task, split_tasks
 from outrider.assembly.heads import read_heads
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
+from outrider.contracts.exchanged import FloatField
 from outrider.models.head_file import Head, read_head
 from outrider.models.pair_file import check_pair
 
@@ -49,16 +50,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def frontier_part(args: argparse.Namespace) -> dict[str, object]:
-    config, head = _configured(args)
-    group = config.drafters[0]
-    models = load_pair(PairSpec(config.model.target, group.model, config.model.dtype, group.dtype, "cpu"))
+    head, models, asked, pair, windows, field = _loaded(args)
     heads = {HEAD: head} | ({UNAWARE: read_head(args.unaware)} if args.unaware else {})
     for each in heads.values():
         check_pair(each.info, target_hash=models.target.model_hash, drafter_hash=models.drafter.model_hash)
-    tasks, windows = _tasks(args.tasks, args.most_tasks), args.windows or [24]
-    asked = ask(models, tasks, args.max_new_tokens)
-    longest = max(len(one.prompt_ids) for one in asked) + args.max_new_tokens + max(windows)
-    pair, field = paged(models, max(args.batch, *BLOCKS), longest), config.wire.format(2).hidden_field
     thresholds = sorted({*args.thresholds, head.info.threshold})
     found = [frontier(pair, asked, heads, window, thresholds, batch=args.batch, field=field) for window in windows]
     for one in found:
@@ -70,6 +65,27 @@ def frontier_part(args: argparse.Namespace) -> dict[str, object]:
 
         plot_thresholds(args.plots / "wisv-pair-thresholds.png", found[0])
     return {"head": head.info, "frontiers": found, "judging": times}
+
+
+def fly_part(args: argparse.Namespace) -> dict[str, object]:
+    head, _, asked, pair, windows, _ = _loaded(args)
+    found = [fly_frontier(pair, asked, head, window, batch=args.batch) for window in windows]
+    for one in found:
+        reports.show_frontier(one)
+    return {"fly": found}
+
+
+def _loaded(
+    args: argparse.Namespace,
+) -> tuple[Head, LoadedPair, list[EncodedTask], Pair, Sequence[int], FloatField]:
+    config, head = _configured(args)
+    group = config.drafters[0]
+    models = load_pair(PairSpec(config.model.target, group.model, config.model.dtype, group.dtype, "cpu"))
+    tasks, windows = _tasks(args.tasks, args.most_tasks), args.windows or [24]
+    asked = ask(models, tasks, args.max_new_tokens)
+    longest = max(len(one.prompt_ids) for one in asked) + args.max_new_tokens + max(windows)
+    pair, field = paged(models, max(args.batch, *BLOCKS), longest), config.wire.format(2).hidden_field
+    return head, models, asked, pair, windows, field
 
 
 def cluster_part(args: argparse.Namespace) -> dict[str, object]:

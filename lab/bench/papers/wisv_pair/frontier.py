@@ -14,7 +14,7 @@ from lab.training.head.links import EVALUATED
 from lab.training.head.mismatches import as_sent
 from lab.training.head.paged_texts import PagedText
 from lab.training.head.pair import EncodedTask, Pair
-from lab.training.head.semantic_decoding import HEAD_FREE
+from lab.training.head.semantic_decoding import FLY, HEAD_FREE
 from lab.training.head.sweep import STRICT, SweptRow, sweep
 from outrider.contracts.exchanged import FloatField
 from outrider.models.head_file import Head
@@ -62,6 +62,13 @@ def frontier(
         more = bool(rows)  # strict verification and rules without a head are kept once
         rows += [replace(row, rule=name) for row in swept if row.rule == HEAD]
         rows += [row for row in swept if row.rule != HEAD and not more]
+    return Frontier(window, len(asked), tuple(rows))
+
+
+def fly_frontier(pair: Pair, asked: Sequence[EncodedTask], head: Head, window: int, *, batch: int) -> Frontier:
+    """FLy's rule for several entropies and lengths; apart, as it needs whole blocks, which take longer to compute."""
+    weights, rounding = head.decisions.weights, as_sent(FloatField.FP16)
+    rows = sweep(pair, asked, weights, (), {}, window_tokens=window, batch=batch, rounding=rounding, others=FLY)
     return Frontier(window, len(asked), tuple(rows))
 
 

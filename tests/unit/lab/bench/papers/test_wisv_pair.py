@@ -21,10 +21,10 @@ from lab.bench.papers.wisv_pair.cluster import (
     spread,
     turns,
 )
-from lab.bench.papers.wisv_pair.frontier import HEAD, UNAWARE, frontier, judging_times
+from lab.bench.papers.wisv_pair.frontier import HEAD, UNAWARE, fly_frontier, frontier, judging_times
 from lab.bench.papers.wisv_pair.plots import plot_latencies, plot_thresholds
 from lab.training.head.pair import LoadedPair, ask, paged
-from lab.training.head.semantic_decoding import HEAD_FREE
+from lab.training.head.semantic_decoding import FLY, HEAD_FREE
 from lab.training.tasks.task import Check, Task
 from outrider.contracts.errors import ConfigError
 from outrider.contracts.exchanged import FloatField
@@ -113,6 +113,14 @@ def test_a_frontier_has_every_rule_once(models: LoadedPair, tmp_path: Path, caps
     assert all(file.stat().st_size > 10_000 for file in tmp_path.glob("*.png"))
 
 
+def test_the_frontier_of_fly_has_its_rules_beside_strict_verification(models: LoadedPair) -> None:
+    asked = ask(models, tasks(models, 6), LIMIT)
+    found = fly_frontier(paged(models, 24, 3 + LIMIT + 8), asked, random_head(models, 0), 8, batch=12)
+    assert [row.rule for row in found.rows] == ["strict", *FLY]
+    rejected = {row.rule: row.rejection_share for row in found.rows}
+    assert rejected["FLy 0.3 nats, 1 agree"] < rejected["FLy 0.3 nats, 6 agree"] < rejected["strict"] == 1.0
+
+
 def test_latencies_are_shown_beside_the_papers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = rows([answer(STRICT.name, 10, 1.25, "20mbps-50ms"), answer(CHOSEN.name, None, 1.0, "20mbps-50ms")])
     reports.show_rows(found)
@@ -120,7 +128,7 @@ def test_latencies_are_shown_beside_the_papers(tmp_path: Path, capsys: pytest.Ca
     assert "1.25 [1.25, 1.25] (7.6)" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("part", ["frontier", "cluster"])
+@pytest.mark.parametrize("part", ["frontier", "fly", "cluster"])
 def test_without_a_head_there_is_nothing_to_measure(part: str) -> None:
     with pytest.raises(ConfigError, match=r"drafters\[0\].decision_head needs a decision head"):
         main(["wisv", "--parts", part, "--set", "drafters.0.decision_head=null"])

@@ -11,6 +11,7 @@ from lab.training.head.pair import EncodedTask, LoadedPair, ask, paged
 from lab.training.head.semantic_decoding import (
     AnswerCounts,
     Decoded,
+    FlyRule,
     HeadRule,
     LinkedHead,
     MismatchRule,
@@ -51,6 +52,10 @@ RULES: Mapping[str, MismatchRule] = {
     "probable": ProbabilityRule(0.05),
     "first three": RankRule(3),
     "all": head(1.0, GOOD),
+}
+FLY: Mapping[str, MismatchRule] = {  # a tiny target hesitates everywhere: 1.0986 nats are three equal tokens
+    f"{least} nats, {agreeing} agree": FlyRule(least, agreeing)
+    for least, agreeing in ((0.0, 1), (0.0, 3), (0.62, 1), (9.0, 1))
 }
 
 
@@ -105,9 +110,12 @@ def one_by_one(
             row = len(text) - 1 + at
             if token_id != choices[row]:
                 probs = logits[row, : models.target.vocab_size].softmax(-1)
+                later = [place for place in range(at, len(draft)) if draft[place] != choices[len(text) - 1 + place]]
+                first = probs.topk(3).values
+                entropies = np.full(len(later), float(-(first * first.log()).sum()))
                 facts = RoundFacts(
-                    draft, choices, [at], drafters[row][None].numpy(), hidden[row][None].numpy(),
-                    probs[token_id][None].numpy(), np.array([int((probs > probs[token_id]).sum())]),
+                    draft, choices, later, drafters[row][None].numpy(), hidden[row][None].numpy(),
+                    probs[token_id][None].numpy(), np.array([int((probs > probs[token_id]).sum())]), entropies,
                 )  # fmt: skip
                 judged += 1
                 if not passes(rule, facts):
@@ -132,6 +140,19 @@ def test_each_rule_gives_what_it_gives_alone_token_by_token(
         answer, counts = one_by_one(models, one, RULES[name], WINDOW)
         assert (list(own.answer_ids), own.counts) == (answer, counts)
         assert own.score == one.task.score(str(models.target.tokenizer.decode(answer, skip_special_tokens=True)))
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("name", FLY)
+def test_fly_reads_what_follows_a_mismatch_in_its_block(
+    folders: tuple[str, str], models: LoadedPair, asked: list[EncodedTask], name: str
+) -> None:
+    rules: dict[str, MismatchRule] = {"strict": StrictRule(), "half": head(0.5, GOOD), **FLY}
+    found = decoded(folders, asked, rules, batch=16)
+    for one, own in zip(asked, found[name], strict=True):
+        assert (list(own.answer_ids), own.counts) == one_by_one(models, one, FLY[name], WINDOW)
+    assert found["half"] == decoded(folders, asked, {"half": rules["half"]}, batch=16)["half"]
+    assert (found[name] == found["strict"]) == (name == "9.0 nats, 1 agree")
 
 
 def test_rejecting_all_is_the_targets_own_answer_and_rules_differ(
