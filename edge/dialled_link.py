@@ -1,6 +1,7 @@
 """One connection to a gateway, from the first message until either side leaves it."""
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -13,6 +14,7 @@ from websockets.typing import Subprotocol
 from edge.answering import PATIENCE_S, AnswerBounds, Answering
 from edge.gateway_access import GatewayAccess
 from edge.loaded_drafter import LoadedDrafter
+from edge.silence import LinkSilence
 from outrider import __version__
 from outrider.contracts.errors import MessageError, OutriderError
 from outrider.versions import DIAL_VERSIONS
@@ -33,12 +35,18 @@ from outrider.wire.dialling import (
 )
 from outrider.wire.replies import plain
 
+if sys.platform == "linux":
+    import fcntl
+    import termios
+
 _MOST_MESSAGE_BYTES = MOST_DEVICE_CALL_BYTES + 8
 _QUEUED_FRAMES = 2  # that the library reads ahead
 _MOST_UNREAD_BYTES = 2**24  # of what this side wrote
-_DIAL_S, _CLOSE_S = 5.0, 1.0
+DIAL_S, _CLOSE_S = 5.0, 1.0
 _WELCOME_S = 10.0  # longer than a gateway waits for its fleet, or it cannot say that it is busy
 _SILENT_PINGS = 3
+_UNWELCOME_S = 3.0  # of a gateway that has not told its pings yet
+_REDIAL_S = 1.0  # between dials beside a connection that may be dead
 _LEAVE_S = 1.0  # for calls under way, before a gateway is left for another
 
 
@@ -66,6 +74,12 @@ class LinkedDevice(Protocol):
     def move(self, link: "DialledLink", to: MoveTo) -> None:
         """Dial another gateway, and stay at this one until that serves the device."""
 
+    def doubt(self, link: "DialledLink") -> None:
+        """Dial beside a link that may be dead, in ``link.dial_s``."""
+
+    def trust(self, link: "DialledLink") -> None:
+        """Dial no more beside a link on which something was heard again."""
+
 
 class _HeardConnection(ClientConnection):
     """Notes when anything was heard, pings too, and ends when the other side reads nothing of what it asks for."""
@@ -78,6 +92,14 @@ class _HeardConnection(ClientConnection):
         if self.transport.get_write_buffer_size() > _MOST_UNREAD_BYTES:
             self.transport.abort()
 
+    @property
+    def unread_bytes(self) -> int:
+        """What was sent and is not acknowledged, as far as this system tells."""
+        number, unread_bytes = self.transport.get_extra_info("socket").fileno(), 0
+        if sys.platform == "linux" and number >= 0:
+            unread_bytes = int.from_bytes(fcntl.ioctl(number, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+        return unread_bytes + self.transport.get_write_buffer_size()
+
 
 class _Dial(connect):
     def process_redirect(self, exc: Exception) -> Exception:
@@ -88,9 +110,18 @@ class _Dial(connect):
 class DialledLink:
     """``served``: whether the gateway could call."""
 
-    def __init__(self, address: str, access: GatewayAccess, device: LinkedDevice, bounds: AnswerBounds) -> None:
+    def __init__(
+        self,
+        address: str,
+        access: GatewayAccess,
+        device: LinkedDevice,
+        bounds: AnswerBounds,
+        dial_s: float = DIAL_S,
+    ) -> None:
+        """``dial_s`` is how long the gateway may take to answer the dial."""
         self.address, self._access, self._device, self._bounds = address, access, device, bounds
-        self.served = False
+        self.served, self.dial_s = False, dial_s
+        self._silence = LinkSilence(_UNWELCOME_S, 0.0)
         self._connection: _HeardConnection | None = None
         self._answering: Answering | None = None
 
@@ -107,14 +138,20 @@ class DialledLink:
         async with self._dialled() as connection:
             try:
                 await self._send(write_dialled(self._device.hello()))
+                said_at_s = time.monotonic()
                 async with asyncio.timeout(_WELCOME_S):
-                    welcome = self._read(await connection.recv())
+                    welcome = self._read(await self._received(connection))
                 if not isinstance(welcome, Welcome) or not DIAL_VERSIONS.has(welcome.version):
                     raise MessageError(f"needs a welcome of version {DIAL_VERSIONS}, found {welcome!r:.60}")
+                self._silence = LinkSilence(_SILENT_PINGS * welcome.ping_s, time.monotonic() - said_at_s)
                 await self._draft(connection, welcome)
             finally:
                 if self._answering is not None:
                     self._answering.cancel()
+
+    @property
+    def is_connected(self) -> bool:
+        return self._connection is not None
 
     async def bye(self) -> None:
         """Tell the gateway that this device stops."""
@@ -139,7 +176,7 @@ class DialledLink:
             compression=None,
             additional_headers=self._access.headers(),
             user_agent_header=f"outrider-edge/{__version__}",
-            open_timeout=_DIAL_S,
+            open_timeout=self.dial_s,
             ping_interval=None,
             close_timeout=_CLOSE_S,
             max_size=_MOST_MESSAGE_BYTES,
@@ -156,7 +193,7 @@ class DialledLink:
 
     async def _draft(self, connection: _HeardConnection, welcome: Welcome) -> None:
         """Load the drafter, say so, and answer calls; meanwhile the gateway may end this, or move the device."""
-        reading = asyncio.ensure_future(self._read_on(connection, _SILENT_PINGS * welcome.ping_s))
+        reading = asyncio.ensure_future(self._read_on(connection))
         loading = asyncio.ensure_future(self._device.drafting_for(self.address, welcome))
         try:
             await asyncio.wait({reading, loading}, return_when=asyncio.FIRST_COMPLETED)
@@ -172,11 +209,12 @@ class DialledLink:
                 task.cancel()
             await asyncio.gather(reading, loading, return_exceptions=True)
 
-    async def _read_on(self, connection: _HeardConnection, silent_s: float) -> None:
+    async def _read_on(self, connection: _HeardConnection) -> None:
         while True:
-            message = self._read(await _received(connection, silent_s))
+            message = self._read(await self._received(connection))
             match message:
                 case NumberedCall(number, call) if self._answering is not None:
+                    self._silence.called(time.monotonic())
                     held = await self._answering.room(len(call))
                     self._answering.answer(number, call, held)
                 case MoveTo():
@@ -206,16 +244,31 @@ class DialledLink:
         except TimeoutError:  # it does not read
             self._connection.transport.abort()
 
+    async def _received(self, connection: _HeardConnection) -> str | bytes:
+        """Return the next message. Only time in which one is waited for is silence: a full queue hears nothing."""
+        silence, doubted_at_s, unread_bytes = self._silence, float("-inf"), 0
+        connection.heard_at_s = time.monotonic()
+        while True:
+            now_s, before_bytes, unread_bytes = time.monotonic(), unread_bytes, connection.unread_bytes
+            if 0 < unread_bytes < before_bytes:  # a long reply that is on its way, with a ping behind it
+                connection.heard_at_s = now_s
+            silence.heard(connection.heard_at_s)
+            if silence.is_dead(now_s):
+                connection.transport.abort()
+                raise GatewaySilentError("needs to hear of the gateway, found silence")
+            if silence.is_unanswered(now_s) and now_s - doubted_at_s >= _REDIAL_S:
+                doubted_at_s, self.dial_s = now_s, silence.dial_s
+                self._device.doubt(self)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(silence.left_s(now_s)):
+                    if silence.is_late(now_s):
+                        silence.pinged(now_s)
+                        (await connection.ping()).add_done_callback(self._ponged)
+                        continue
+                    message: str | bytes = await connection.recv()
+                    return message
 
-async def _received(connection: _HeardConnection, silent_s: float) -> str | bytes:
-    """Return the next message. Only time in which one is waited for counts as silence: a full queue hears nothing."""
-    connection.heard_at_s = time.monotonic()
-    while True:
-        left_s = connection.heard_at_s + silent_s - time.monotonic()
-        if left_s <= 0:
-            connection.transport.abort()
-            raise GatewaySilentError(f"needs to hear of the gateway within {silent_s:.1f} s, found silence")
-        with suppress(TimeoutError):
-            async with asyncio.timeout(left_s):
-                message: str | bytes = await connection.recv()
-                return message
+    def _ponged(self, answered: "asyncio.Future[float]") -> None:
+        if not answered.cancelled() and answered.exception() is None:
+            self._silence.ponged(answered.result())
+            self._device.trust(self)

@@ -16,7 +16,7 @@ from websockets.exceptions import WebSocketException
 
 from edge.answering import AnswerBounds
 from edge.dial_failures import failure_text, never_again, wait_range_s
-from edge.dialled_link import DialledLink, GatewayRefusedError, GatewaySilentError
+from edge.dialled_link import DIAL_S, DialledLink, GatewayRefusedError, GatewaySilentError
 from edge.drafter_cache import DrafterCache, open_file
 from edge.gateway_access import GatewayAccess
 from edge.loaded_drafter import LoadedDrafter
@@ -58,6 +58,7 @@ class Dialler:
         self._lost: Exception | None = None
         self._failures, self._stopping = 0, False
         self._leaving: asyncio.Task[None] | None = None
+        self._beside: asyncio.Task[None] | None = None  # dials, as the link that is served may be dead
 
     async def run(self) -> None:
         """Dial, and again, until this is cancelled, or a gateway refuses the device for good.
@@ -129,16 +130,30 @@ class Dialler:
         self._say(f"moving to {to.address}: {to.reason}")
         self._dial(to.address)
 
-    def _dial(self, address: str) -> None:
-        link = DialledLink(address, self._access, self, self._bounds)
+    def doubt(self, link: DialledLink) -> None:
+        """Dial beside a link that may be dead: it drafts on if it was only slow."""
+        if link is self._served and len(self._links) < _MOST_LINKS and not self._stopping:
+            self._beside = self._dial(self._addresses[0], link.dial_s)
+
+    def trust(self, link: DialledLink) -> None:
+        """Dial no more beside a link that was only slow, unless that is connected already."""
+        if link is self._served and self._beside in self._links and not self._links[self._beside].is_connected:
+            self._beside.cancel()
+
+    def _dial(self, address: str, dial_s: float = DIAL_S) -> "asyncio.Task[None]":
+        link = DialledLink(address, self._access, self, self._bounds, dial_s)
         task = asyncio.ensure_future(link.serve())
         task.add_done_callback(lambda _: self._ended.set())
         self._links[task] = link
+        return task
 
     def _drop_ended(self) -> None:
         """Forget links that have ended, and note why."""
         for task in [task for task in self._links if task.done()]:
-            link, error = self._links.pop(task), task.exception()
+            link = self._links.pop(task)
+            if task.cancelled():
+                continue
+            error = task.exception()
             if not link.served:
                 self._failures += 1
                 if link.address == self._addresses[0]:

@@ -182,6 +182,8 @@ class Relay:
         self._writers: list[asyncio.StreamWriter] = []
         self._working: set[asyncio.Task[None]] = set()
         self._lost: set[asyncio.Task[None]] = set()
+        self.flows = asyncio.Event()  # while it is not set all bytes wait
+        self.flows.set()
 
     @property
     def address(self) -> str:
@@ -218,6 +220,7 @@ class Relay:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while data := await reader.read(2**16):
+                await self.flows.wait()
                 if asyncio.current_task() not in self._lost:
                     writer.write(data)
                     await writer.drain()

@@ -112,6 +112,51 @@ def test_it_drafts_on_over_connections_that_are_cut_and_lost(
     soon_done(test())
 
 
+def test_a_device_that_drafts_notices_soon_that_it_has_another_address(
+    gateway: Gateway, authority: Authority, server: Identity, tmp_path: Path
+) -> None:
+    """A gateway that pings once in a minute would be missed after three minutes only."""
+
+    async def test() -> None:
+        async with (
+            gateway.listening(authority.server(server)),
+            Relay(gateway).listening() as relay,
+            running(dialling(access_to(relay.address, authority), tmp_path)),
+        ):
+            generation, session = Device("a", GREEDY), CoordinatorSession(TERMS.wire, "a")
+            dialled = await gateway.served()
+            await dialled.call("open", generation.opening(), TERMS)
+            for number in (2, 3, 4):
+                await drafted(dialled, generation, session, 2)
+                relay.lose()
+                dialled = await gateway.served(number)
+            await drafted(dialled, generation, session, 2)
+            assert [each.hello.dial for each in gateway.dials] == [1, 2, 3, 4]
+
+    soon_done(test())
+
+
+def test_a_link_that_was_only_slow_stays_and_is_dialled_beside_no_more(
+    gateway: Gateway, authority: Authority, server: Identity, tmp_path: Path
+) -> None:
+    async def test() -> None:
+        async with gateway.listening(authority.server(server)), Relay(gateway).listening() as relay:
+            device = dialling(access_to(relay.address, authority), tmp_path)
+            async with running(device):
+                generation, session = Device("a", GREEDY), CoordinatorSession(TERMS.wire, "a")
+                dialled = await gateway.served()
+                await dialled.call("open", generation.opening(), TERMS)
+                await drafted(dialled, generation, session, 2)
+                relay.flows.clear()
+                await until(lambda: device._beside is not None)  # noqa: SLF001 (nobody else sees it)
+                relay.flows.set()
+                await until(lambda: device._beside not in device._links)  # noqa: SLF001
+                await drafted(dialled, generation, session, 2)
+                assert len(gateway.dials) == 1
+
+    soon_done(test())
+
+
 async def _pinged(gateway: Gateway) -> None:
     while True:
         for dialled in gateway.dials:
