@@ -1,6 +1,8 @@
-# Needs make and Python 3.11 or 3.12; the first target that runs makes everything else in .venv.
+# Needs make and Python 3.11 to 3.14, or uv, which fetches one; the first target that runs makes everything else in .venv.
 
-PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+FITS := -c 'import ensurepip, sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))'
+PYTHON ?= $(shell for each in python3.11 python3.12 python3.13 python3.14 python3; do \
+    "$$each" $(FITS) 2> /dev/null && echo "$$each" && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 TORCH_INDEX_URL ?= # where torch comes from, if not from pip's own index: a CPU-only build, another CUDA version
@@ -110,10 +112,11 @@ install: $(VENV)/installed
 
 # torch comes first, by its exact version, so that TORCH_INDEX_URL can choose its build (a CPU one is gigabytes smaller).
 $(VENV)/installed: pyproject.toml constraints.txt
-	@$(or $(PYTHON),false) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' || { \
-	    echo "needs Python 3.11 or 3.12, found $$($(or $(PYTHON),echo no Python) --version 2>&1);" \
-	        "say where it is: make PYTHON=/path/to/python3.11" >&2; exit 1; }
-	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	@python='$(PYTHON)'; if test -x $(BIN)/pip; then :; \
+	elif "$${python:-false}" $(FITS) 2> /dev/null; then "$$python" -m venv $(VENV); \
+	elif test -z "$$python" && command -v uv > /dev/null; then uv venv --seed --python 3.11 $(VENV); \
+	else echo "needs Python 3.11 to 3.14 with venv, found $$("$${python:-python3}" --version 2>&1 || echo none):" \
+	    "install it (Debian: apt install python3-venv) or uv, or say where it is: make PYTHON=/path/to/python3.11" >&2; exit 1; fi
 	$(BIN)/pip install --disable-pip-version-check $(TORCH_INDEX_URL:%=--index-url %) $$(grep '^torch==' constraints.txt)
 	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
