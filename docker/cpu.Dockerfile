@@ -14,7 +14,7 @@ RUN --mount=type=bind,target=/src /src/docker/install.sh outrider && /src/docker
 FROM ${PYTHON_IMAGE}
 # hadolint ignore=DL3008  # Debian keeps one version of a package for a release
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends curl \
+    && apt-get install --yes --no-install-recommends curl openssh-client rsync \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 10001 --create-home outrider
 COPY --from=build /opt/outrider /opt/outrider

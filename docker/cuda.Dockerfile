@@ -23,7 +23,7 @@ RUN --mount=type=bind,target=/src /src/docker/install.sh outrider && /src/docker
 FROM ${PYTHON_IMAGE} AS base
 # hadolint ignore=DL3008  # Debian keeps one version of a package for a release
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends curl gcc libc6-dev \
+    && apt-get install --yes --no-install-recommends curl gcc libc6-dev rsync \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 10001 --create-home outrider
 COPY --from=models /opt/models /opt/models

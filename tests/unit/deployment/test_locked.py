@@ -16,7 +16,7 @@ FILES = sorted((ROOT / "requirements").glob("locked*.txt"))
 LOCK = runpy.run_path(str(ROOT / "requirements" / "lock.py"))
 INSTALLERS = [
     ROOT / "docker" / "install.sh",
-    *(ROOT / "cluster" / one for one in ("aws.yaml", "gcp.yaml", "jetson.md")),
+    *(ROOT / "cluster" / one for one in ("aws.yaml", "gcp.yaml", "docker.yaml", "jetson.md")),
 ]
 ENTRY = r"[a-z0-9-]+==[\w.!]+( \\\n {4}--hash=sha256:[0-9a-f]{64})+"
 
