@@ -15,7 +15,7 @@ from outrider.config.schema import Config
 from serve_app.app import config_of
 
 ROOT = Path(__file__).parents[3]
-OVERLAYS = ("trial", "small", "production")
+OVERLAYS = ("trial", "small", "devices", "production")
 DRAIN = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
 
 

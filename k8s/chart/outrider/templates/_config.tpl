@@ -37,6 +37,11 @@
 {{- if and .Values.redis.enabled .Values.redis.external }}
 {{- fail (printf "redis needs enabled: false beside external, found true and %s" .Values.redis.external) }}
 {{- end }}
+{{- with .Values.gateways }}
+{{- if and .replicas .ingress.className (or (ne .serviceType "ClusterIP") (not .ingress.namespace) (not ($config.gateway | default dict).proxies)) }}
+{{- fail "gateways.ingress.className needs serviceType: ClusterIP, ingress.namespace and config.gateway.proxies: else anybody may name a device" }}
+{{- end }}
+{{- end }}
 {{- if ne (int (($config.http | default dict).port | default 8000)) 8000 }}
 {{- fail (printf "config.http.port needs 8000, the pods' port, found %v" $config.http.port) }}
 {{- end }}
