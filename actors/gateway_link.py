@@ -4,12 +4,10 @@
     reply: length 32 | incarnation 64 | number 32 | outcome 8                  | reply
 
 The length is of what follows the number. Both sides prove first that they know the gateway's secret, which the fleet
-tells coordinators. Nothing is encrypted, as between Ray's processes.
+tells coordinators (``actors.proved_streams``).
 """
 
 import asyncio
-import hmac
-import os
 import struct
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -20,8 +18,6 @@ from outrider.wire.calls import MOST_DEVICE_CALL_BYTES
 
 MOST_BUFFERED_BYTES = 2**26  # of a stream whose other side does not read
 _HEAD, _BOUND = struct.Struct(">IQI"), struct.Struct(">I")
-_NONCE_BYTES, _PROOF_BYTES, _VERSION = 32, 32, 1
-_HELLO_S = 5.0
 
 
 class RelayOutcome(IntEnum):
@@ -109,29 +105,3 @@ def reply_of(frame: RelayFrame) -> tuple[RelayOutcome, bytes]:
         return RelayOutcome(frame.content[0]), frame.content[1:]
     except (IndexError, ValueError):
         raise MessageError(f"needs the outcome of a call, found {frame.content[:1]!r}") from None
-
-
-async def prove_to_gateway(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes) -> None:
-    """Begin a coordinator's side of a stream; a ``MessageError``: the other side does not know the secret."""
-    async with asyncio.timeout(_HELLO_S):
-        theirs, ours = await reader.readexactly(_NONCE_BYTES), os.urandom(_NONCE_BYTES)
-        writer.write(bytes([_VERSION]) + ours + _proof(secret, b"coordinator", theirs, ours))
-        if not hmac.compare_digest(await reader.readexactly(_PROOF_BYTES), _proof(secret, b"gateway", theirs, ours)):
-            raise MessageError("needs a gateway that knows its secret, found another process at its address")
-
-
-async def prove_to_coordinator(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes) -> None:
-    """Begin a gateway's side of a stream; a ``MessageError``: the other side is no coordinator."""
-    async with asyncio.timeout(_HELLO_S):
-        writer.write(ours := os.urandom(_NONCE_BYTES))
-        version, theirs = (await reader.readexactly(1))[0], await reader.readexactly(_NONCE_BYTES)
-        proof = await reader.readexactly(_PROOF_BYTES)
-        if version != _VERSION:
-            raise MessageError(f"needs version {_VERSION} of frames, found {version}")
-        if not hmac.compare_digest(proof, _proof(secret, b"coordinator", ours, theirs)):
-            raise MessageError("needs a coordinator that knows the secret, found another process")
-        writer.write(_proof(secret, b"gateway", ours, theirs))
-
-
-def _proof(secret: bytes, who: bytes, gateways: bytes, coordinators: bytes) -> bytes:
-    return hmac.digest(secret, who + b"\0" + gateways + coordinators, "sha256")

@@ -16,10 +16,10 @@ from actors.gateway_link import (
     GatewayPlace,
     LinkWriter,
     RelayOutcome,
-    prove_to_gateway,
     read_relayed,
     reply_of,
 )
+from actors.proved_streams import prove_to_listener
 from actors.waiting import retrieve
 from outrider.contracts.drafting import DraftTerms
 from outrider.contracts.errors import DrafterBrokenError, DrafterLostError, DrafterSilentError, MessageError
@@ -94,7 +94,7 @@ class GatewayLink:
         try:
             async with asyncio.timeout(_CONNECT_S):
                 reader, stream = await asyncio.open_connection(self._place.host, self._place.port)
-                await prove_to_gateway(reader, stream, self._place.secret)
+                await prove_to_listener(reader, stream, self._place.secret)
             self._writer = LinkWriter(stream)
             opening.set_result(self._writer)
             while True:

@@ -6,7 +6,8 @@ from contextlib import suppress
 from functools import partial
 
 from actors.gateway.joined_devices import JoinedDevices
-from actors.gateway_link import LinkWriter, call_of, prove_to_coordinator, read_relayed
+from actors.gateway_link import LinkWriter, call_of, read_relayed
+from actors.proved_streams import prove_to_coordinator
 from outrider.contracts.errors import MessageError
 from outrider.events import event
 

@@ -16,7 +16,8 @@ from actors.gateway import accept_bounds, actor, device_server, identities, list
 from actors.gateway.device_server import _framed
 from actors.gateway.gateway import Gateway
 from actors.gateway_beats import DeviceStage
-from actors.gateway_link import RelayOutcome, prove_to_gateway
+from actors.gateway_link import RelayOutcome
+from actors.proved_streams import prove_to_listener
 from actors.waiting import within
 from edge import dialled_link
 from outrider.versions import DIAL_VERSIONS, VersionRange
@@ -331,10 +332,10 @@ def test_who_does_not_know_the_secret_relays_nothing(tmp_path: Path) -> None:
             writer.close()
         reader, writer = await asyncio.open_connection(gateway.place.host, gateway.place.port)
         with pytest.raises(asyncio.IncompleteReadError):
-            await prove_to_gateway(reader, writer, b"another")
+            await prove_to_listener(reader, writer, b"another")
         writer.close()
         reader, writer = await asyncio.open_connection(gateway.place.host, gateway.place.port)
-        await prove_to_gateway(reader, writer, gateway.place.secret)
+        await prove_to_listener(reader, writer, gateway.place.secret)
         writer.write(b"\xff" * 16)
         assert await reader.read() == b"", "a frame that is too long ends the stream"
         writer.close()

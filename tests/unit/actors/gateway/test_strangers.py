@@ -10,7 +10,7 @@ import pytest
 
 from actors.gateway import relay
 from actors.gateway.gateway import Gateway
-from actors.gateway_link import prove_to_gateway
+from actors.proved_streams import prove_to_listener
 from actors.waiting import within
 from edge.dialled_link import GatewayRefusedError
 from edge.dialler import Dialler
@@ -39,7 +39,7 @@ def test_who_proves_nothing_keeps_no_coordinator_out(tmp_path: Path, monkeypatch
         where = gateway.place.host, gateway.place.port
         silent = [await asyncio.open_connection(*where) for _ in range(12)]
         reader, writer = await asyncio.open_connection(*where)
-        await prove_to_gateway(reader, writer, gateway.place.secret)
+        await prove_to_listener(reader, writer, gateway.place.secret)
         cut_off = [asyncio.create_task(one.read()) for one, _ in silent[:8]]
         with suppress(OSError):
             await asyncio.gather(*cut_off)
