@@ -120,7 +120,7 @@ HEAD_FREE: Mapping[str, MismatchRule] = {
 }
 FLY: Mapping[str, MismatchRule] = {
     f"FLy {least} nats, {agreeing} agree": FlyRule(least, agreeing)
-    for agreeing in (6, 4, 3, 2, 1)
+    for agreeing in (6, 4, 2)
     for least in (0.3, 0.6)
 }
 
