@@ -95,10 +95,10 @@ class _HeardConnection(ClientConnection):
     @property
     def unread_bytes(self) -> int:
         """What was sent and is not acknowledged, as far as this system tells."""
-        number, unread_bytes = self.transport.get_extra_info("socket").fileno(), 0
-        if sys.platform == "linux" and number >= 0:
-            unread_bytes = int.from_bytes(fcntl.ioctl(number, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
-        return unread_bytes + self.transport.get_write_buffer_size()
+        open_socket, unread_bytes = self.transport.get_extra_info("socket"), self.transport.get_write_buffer_size()
+        if sys.platform == "linux" and open_socket is not None and (number := open_socket.fileno()) >= 0:
+            unread_bytes += int.from_bytes(fcntl.ioctl(number, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+        return unread_bytes
 
 
 class _Dial(connect):
