@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from actors.tcp_counts import Carried, TcpConnection, answered, carried, connections, grown
+from actors.tcp_counts import Carried, TcpConnection, answered, carried, connections, grown, read_connection
 
 TCP_AND_IPV4, TIMESTAMPS = 40, 12
 
@@ -60,6 +60,21 @@ def test_ipv4_is_called_so_whatever_socket_carries_it() -> None:
     with connected("127.0.0.1", "::ffff:127.0.0.1") as (caller, called):
         say(caller, called, 1)
         assert of(caller, "127.0.0.1").sent_bytes == of(called, "127.0.0.1").received_bytes
+
+
+@pytest.mark.parametrize(("host", "called_as"), [("127.0.0.1",) * 2, ("::1",) * 2, ("127.0.0.1", "::ffff:127.0.0.1")])
+def test_one_connection_is_read_as_all_are(host: str, called_as: str) -> None:
+    with connected(host, called_as) as (caller, called):
+        say(caller, called, 300)
+        for end in (caller, called):
+            told = read_connection(end.fileno())
+            assert told is not None
+            assert told == of(end, host)
+            assert told + told.since(told) == told
+    assert read_connection(end.fileno()) is None, "it is closed"
+    near, far = socket.socketpair()
+    with near, far:
+        assert read_connection(near.fileno()) is None
 
 
 def test_what_is_closed_or_listens_or_is_no_connection_is_not_there() -> None:
