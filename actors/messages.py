@@ -298,6 +298,7 @@ class FleetSums:
 
     ``sent``: by group, TCP segments that its devices say they have sent since the fleet's start. ``carried_bytes``: by
     group and direction, what devices that dialled in have carried; ``refused``: dials by reason; likewise.
+    ``strikes``: of the drafters with most, by actor name; ``gateways``: how many are wanted and running.
     """
 
     drafters: Mapping[tuple[str, DrafterState], int]
@@ -305,6 +306,8 @@ class FleetSums:
     sent: Mapping[str, SentSegments] = field(default_factory=dict)
     carried_bytes: Mapping[tuple[str, str], int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
+    strikes: Mapping[str, int] = field(default_factory=dict)
+    gateways: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ class DrafterCare:
         self._model_hashes: dict[str, str] = {}  # by group: model of the last drafter that became ready
         self.held = HeldGenerations(table, timeouts, self._running, self._held_wrongly)
         self._asking: asyncio.Task[None] | None = None  # asks drafters what they hold
-        self._standings = DrafterStandings()
+        self.standings = DrafterStandings()
         self._watchers: dict[DrafterId, asyncio.Task[None]] = {}
 
     def known_handle(self, drafter: DrafterId | None) -> "ActorHandle[Any] | None":
@@ -125,7 +125,7 @@ class DrafterCare:
         self._watchers.pop(drafter).cancel()
         self._table.remove(drafter)
         if self._groups.pop(drafter).group.dials_in:
-            self._standings.forget(drafter)  # another device may come in its place
+            self.standings.forget(drafter)  # another device may come in its place
         self.held.forget(drafter)
         self._handles.pop(drafter, None)
 
@@ -143,7 +143,7 @@ class DrafterCare:
         """
         if self._idle(drafter):
             self._table.mark_suspect(drafter)
-            strikes = self._standings.doubted(drafter, generation)
+            strikes = self.standings.doubted(drafter, generation)
             self._watch(drafter, self._replace(drafter, fault) if strikes.broken else self._recover(drafter))
 
     def _running(self, drafter: DrafterId) -> "tuple[ActorHandle[Any], int] | None":
@@ -246,7 +246,7 @@ class DrafterCare:
     def _pause_s(self, drafter: DrafterId, first_s: float) -> float:
         """Count a strike against the drafter, and return the pause until it is tried again, in seconds."""
         device = self.dialled.at(drafter)
-        strikes = self._standings.struck(drafter, None if device is None else device.dial.identity, loop_now_s())
+        strikes = self.standings.struck(drafter, None if device is None else device.dial.identity, loop_now_s())
         return strikes.pause_s(first_s, self._timeouts.most_pause_s, random.random())  # noqa: S311 (nothing to guess)
 
     def _expected_hash(self, group: str) -> str | None:

@@ -3,6 +3,8 @@
 One generation's report is not enough to take a drafter out: the generation itself may break any drafter.
 """
 
+import heapq
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from actors.messages import DrafterId
@@ -10,6 +12,7 @@ from outrider.contracts.requests import GenerationId
 
 ENOUGH_ACCUSERS = 2
 _FORGIVEN_S = 300.0  # time without a strike after which the count restarts
+_MOST_REPORTED = 8  # drafters with most strikes
 _MOST_STANDINGS = 4096  # until those that are forgiven are dropped
 _SPREAD = 0.25  # random share of a pause: drafters taken out together must not come back together
 
@@ -59,6 +62,13 @@ class DrafterStandings:
         self._standings.pop(drafter, None)  # with the reports against it
         self._standings[who] = found
         return found
+
+    def worst(self, devices: Iterable[tuple[DrafterId, str]], now_s: float) -> dict[str, int]:
+        """Return strikes by actor name, of those with most. ``devices``: identities of those that have dialled in."""
+        struck = {who: one.strikes for who, one in self._standings.items() if one.strikes and not one.forgiven(now_s)}
+        named = {who.actor_name: strikes for who, strikes in struck.items() if isinstance(who, DrafterId)}
+        named |= {drafter.actor_name: struck[identity] for drafter, identity in devices if identity in struck}
+        return dict(heapq.nlargest(_MOST_REPORTED, named.items(), key=lambda one: one[1]))
 
     def forget(self, drafter: DrafterId) -> None:
         self._standings.pop(drafter, None)

@@ -163,12 +163,16 @@ class Fleet:
         return PackedStatus(rows, tuple(self._coordinators.reports()), dialled.gateways_status(self._gateways.faults))
 
     def sums(self) -> FleetSums:
-        dialled = self._care.dialled
+        dialled, settings = self._care.dialled, self._care.settings.gateway
+        wanted = 0 if settings is None else settings.actors
+        identities = ((one.drafter, one.dial.identity) for one in dialled.all)
         return replace(
             self._table.sums(),
             sent=dict(self._care.held.segments.groups),
             carried_bytes=dict(dialled.carried_bytes),
             refused=dict(dialled.refused),
+            strikes=self._care.standings.worst(identities, loop_now_s()),
+            gateways={"wanted": wanted, "running": len(dialled.gateways)} if wanted else {},
         )
 
     async def lease(

@@ -69,6 +69,11 @@ _FAILED = 'end="failed"'
 _ENOUGH = f"sum by ({BY_CLASS}) (increase({named(m.SLO_RESPONSES)}[1h])) >= {_LEAST_RESPONSES}"
 _DRAFTERS = f"max by ({BY_CLUSTER}, group, state) ({named(m.DRAFTERS)})"
 _MISSING = f"max by ({BY_CLUSTER}, group, state) ({series(m.DRAFTERS, NOT_READY)})"
+_WANTED, _UP = (
+    f"max by ({BY_CLUSTER}) ({series(m.GATEWAYS, state)})" for state in ('state="wanted"', 'state="running"')
+)
+_READY_OF_GROUP = f"max by ({BY_CLUSTER}, group) ({series(m.DRAFTERS, READY)})"
+_MOST_READY = f"max_over_time({_READY_OF_GROUP}[1h:1m])"
 _READY = f"sum by ({BY_CLUSTER}) (max by ({BY_CLUSTER}, group) ({series(m.DRAFTERS, READY)}))"
 _WITH_DEVICES = series(m.TUNER_LOSS, 'arm=~"draft|lookup_draft"')
 _QUEUED, _RUNNING = (
@@ -126,6 +131,14 @@ ALERTS = (
     Alert("OutriderDraftersMissing", "warning", "10m", "fleet").when(
         f"sum by ({BY_CLUSTER}, group) ({_MISSING}) / sum by ({BY_CLUSTER}, group) ({_DRAFTERS}) > 0.25",
         "{{ $value | humanizePercentage }} of the drafters of {{ $labels.group }} cannot be leased.",
+    ),
+    Alert("OutriderDevicesGone", "warning", "10m", "fleet").when(
+        f"{_READY_OF_GROUP} < 0.5 * {_MOST_READY} and {_MOST_READY} >= 4",
+        "{{ $value }} devices of {{ $labels.group }} are ready, fewer than half of an hour ago.",
+    ),
+    Alert("OutriderGatewaysMissing", "warning", "5m", "fleet").when(
+        f"{_WANTED} > {_UP}",
+        "Of {{ $value }} gateways that devices dial in to some do not run.",
     ),
     Alert("OutriderDraftersLost", "warning", "0m", "fleet").when(
         f"{_happened(m.DRAFTER_LOSSES, '15m')} > 3",

@@ -9,6 +9,7 @@ class Shape(StrEnum):
     STACK = "stack"  # likewise, stacked
     NUMBER = "number"  # the last value
     HEAT = "heat"  # a histogram's buckets over time
+    TABLE = "table"  # the last values, a query for each column: its legend is the column's title
 
 
 class Variable(StrEnum):
@@ -26,6 +27,7 @@ class Query:
 
     expr: str
     legend: str = ""
+    unit: str = ""  # of its column in a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class Panel:
     warn: float | None = None  # yellow from here on; if above ``alarm``, lower values are worse. None: no colours
     alarm: float | None = None  # red from here on
     width: int = 8  # of the board's 24 columns
+    rows_by: str = ""  # label of a table's rows
     to: str | None = None  # the board with more detail
     text: str = ""  # what the panel shows, and what to conclude from it
     queries: tuple[Query, ...] = ()

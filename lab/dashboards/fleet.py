@@ -1,7 +1,7 @@
 """Board: devices, their leases, failures and recoveries."""
 
 from lab.dashboards.board import Board, Panel, Query, Shape, Variable, row
-from lab.dashboards.promql import BY_CLUSTER, CLUSTER, GROUP, READY, rate, ratio, total, worst
+from lab.dashboards.promql import BY_CLUSTER, CLUSTER, GROUP, READY, rate, ratio, series, total, worst
 from serve_app import metrics as m
 
 _GRAM = f"ray_node_gram_used{{{CLUSTER}}} + ray_node_gram_available{{{CLUSTER}}}"
@@ -21,6 +21,22 @@ _DEVICES = row(
     Panel("Leases", "short", Shape.STACK, width=9).showing(
         "Responses that a drafter of the group drafts for.",
         Query(worst(m.LEASES, GROUP, by="group"), "{{group}}"),
+    ),
+)
+
+_OF_GROUP = f'{CLUSTER}, drafter=~"drafter-$group-.+"'
+_WORST = row(
+    "The worst devices",
+    Panel("Worst devices", "short", Shape.TABLE, width=16, rows_by="drafter").showing(
+        "Of each coordinator's drafters in use the four worst by each figure, and those with most strikes.",
+        Query(worst(m.DEVICE_RTT_S, _OF_GROUP, by="drafter"), "round trip", "s"),
+        Query(worst(m.DEVICE_UNANSWERED, _OF_GROUP, by="drafter"), "unanswered", "percentunit"),
+        Query(f"min by (drafter) ({series(m.DEVICE_SPEED, _OF_GROUP)})", "draft tokens/s", "count:tok/s"),
+        Query(worst(m.DEVICE_STRIKES, _OF_GROUP, by="drafter"), "strikes", "short"),
+    ),
+    Panel("Gateways", "short", Shape.LINES).showing(
+        "That devices dial in to. Fewer than wanted: one cannot start, or is silent.",
+        Query(worst(m.GATEWAYS, CLUSTER, by="state"), "{{state}}"),
     ),
 )
 
@@ -98,5 +114,5 @@ BOARD = Board(
     "Outrider: fleet",
     "Devices: states, leases, failures.",
     (Variable.CLUSTER, Variable.GROUP),
-    (_DEVICES, _FAULTS, _USE, _MACHINES),
+    (_DEVICES, _WORST, _FAULTS, _USE, _MACHINES),
 )

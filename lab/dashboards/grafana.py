@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from grafana_foundation_sdk.builders import common, heatmap, stat, timeseries
+from grafana_foundation_sdk.builders import common, heatmap, stat, table, timeseries
 from grafana_foundation_sdk.builders import dashboard as build
 from grafana_foundation_sdk.builders.prometheus import Dataquery
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
@@ -88,6 +88,8 @@ def _panel(panel: Panel) -> Any:
         target = Dataquery().expr(query.expr).legend_format(query.legend).ref_id(chr(ord("A") + number))
         if panel.shape is Shape.HEAT:
             target.format(PromQueryFormat.HEATMAP)
+        elif panel.shape is Shape.TABLE:
+            target.format(PromQueryFormat.TABLE).instant()
         made.with_target(target.datasource(_SOURCE))
     return made
 
@@ -100,6 +102,8 @@ def _shaped(panel: Panel) -> Any:
             return made if panel.warn is not None else made.color_mode(common_models.BigValueColorMode.NONE)
         case Shape.HEAT:
             return heatmap.Panel()
+        case Shape.TABLE:
+            return _table(panel)
         case Shape.LINES | Shape.STACK:
             legend = common.VizLegendOptions().show_legend(show_legend=True).placement(_BOTTOM).display_mode(_AS_LIST)
             lines = timeseries.Panel().legend(legend).line_width(1).show_points(common_models.VisibilityMode.NEVER)
@@ -110,6 +114,20 @@ def _shaped(panel: Panel) -> Any:
             if panel.shape is Shape.STACK:
                 lines.fill_opacity(40).stacking(common.StackingConfig().mode(common_models.StackingMode.NORMAL))
             return lines
+
+
+def _table(panel: Panel) -> Any:
+    """One row for each value of the queries' common label."""
+    made = table.Panel()
+    columns = {f"Value #{chr(ord('A') + number)}": query for number, query in enumerate(panel.queries)}
+    for title, query in ((query.legend, query) for query in columns.values()):
+        made.override_by_name(title, [models.DynamicConfigValue("unit", query.unit)])
+    joined = {"byField": panel.rows_by, "mode": "outer"}
+    shown = {"include": {"pattern": f"^({panel.rows_by}|Value.*)$"}}
+    named = {"renameByName": {value: query.legend for value, query in columns.items()}}
+    for name, options in (("joinByField", joined), ("filterFieldsByName", shown), ("organize", named)):
+        made.with_transformation(models.DataTransformerConfig(id_val=name, options=options))
+    return made
 
 
 _NO_TRAFFIC = models.SpecialValueMap(

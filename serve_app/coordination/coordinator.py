@@ -224,6 +224,7 @@ class Coordinator:
                     beat_s = news.beat_s
                 if generations is not None:
                     gauges.record_links(now.links)
+                    gauges.record_devices(now.worst)
                     gauges.record_drifts(generations.book.drifts)
                     gauges.record_exchanges(generations.book.take_exchanges())
             except Exception:  # without further heartbeats the fleet would end all leases

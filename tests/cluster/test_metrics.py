@@ -28,6 +28,7 @@ _SILENT_WHEN_ALL_IS_WELL = (
         metrics.LOWERED,
         metrics.STALLED,
         metrics.CONNECTIONS_CUT,
+        metrics.DEVICE_STRIKES,
     ),
     *(metrics.SLO_BEHIND, metrics.SLO_BROKEN, metrics.SLO_LATE_ROUNDS, metrics.RESUMED),
     *(metrics.KV_EVICTIONS, metrics.KV_EVICTED_BLOCKS, metrics.KV_RECOMPUTED_TOKENS, metrics.KV_SWAPPED_BLOCKS),
@@ -37,7 +38,7 @@ _SILENT_WHERE_WINDOWS_ARE_NAMED = (
     *(metrics.LOOKUP_TOKENS, metrics.TUNER_REWARD, metrics.TUNER_LOSS),
 )
 _SILENT_WITHOUT_KEYS = (metrics.KEYS_AGE_S, metrics.KEYS_REFUSED, metrics.KEY_TOKENS)
-_SILENT_WITHOUT_GATEWAY = (metrics.REFUSED_DIALS,)
+_SILENT_WITHOUT_GATEWAY = (metrics.REFUSED_DIALS, metrics.GATEWAYS)
 _REQUESTS = 4
 _ASKED = {"window": 4, "slo_class": "speed_2"}
 

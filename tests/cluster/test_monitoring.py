@@ -40,6 +40,8 @@ ABSENT: dict[Metric, str] = {
     m.KEYS_AGE_S: "there are no keys",
     m.KEYS_REFUSED: "there are no keys",
     m.REFUSED_DIALS: "there is no gateway",
+    m.GATEWAYS: "likewise",
+    m.DEVICE_STRIKES: "one that dies is started again, and not struck",
     m.KV_SWAPPED_BLOCKS: "nothing is swapped without verifiers.swap_mib",
     m.NOT_ADMITTED: "this cluster lets everybody in",
     m.LOWERED: "likewise",

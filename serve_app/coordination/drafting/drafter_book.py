@@ -4,6 +4,7 @@ Link and speed are kept per drafter, shared by all generations that lease it. Ac
 drafters of one model propose alike; for untrusted groups per group, as their devices may not run that model.
 """
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ from outrider.selection.situation import DrafterView
 
 _WEIGHT = 0.2  # of the newest exchange in the moving average
 _UNMEASURED_STEP_S = 0.02  # assumed before the first draft
+_WORST = 4  # drafters by each figure that are told
 
 
 class ExchangeOutcome(StrEnum):
@@ -38,6 +40,15 @@ class ExchangeOutcome(StrEnum):
         return cls.GONE if isinstance(error, DrafterLostError) else cls.BROKEN
 
 
+@dataclass(frozen=True, slots=True)
+class DrafterFigures:
+    """What an operator looks for in a bad device; 0: not measured."""
+
+    rtt_s: float
+    step_s: float  # per draft token
+    unanswered: float  # share of its messages, a moving average
+
+
 @dataclass(slots=True)
 class DrafterRecord:
     """One drafter: the state of its link and its speed at its present load."""
@@ -45,6 +56,7 @@ class DrafterRecord:
     link: LinkState = field(default_factory=LinkState)
     step_s: float | None = None  # per draft step; None: not measured yet
     probing: bool = False
+    unanswered: float = 0.0  # share of messages without a valid answer in time, a moving average
 
     def observe(self, sample: LinkSample, steps: int) -> None:
         """Take in a finished exchange, for which the drafter made ``steps`` forward passes."""
@@ -56,6 +68,10 @@ class DrafterRecord:
     def probed(self) -> None:
         """Allow the next probe, after one has ended or was cancelled."""
         self.probing = False
+
+    def figures(self, now_s: float) -> DrafterFigures:
+        estimate: LinkEstimate | None = self.link.estimate(now_s)
+        return DrafterFigures(0.0 if estimate is None else estimate.csi.rtt_s, self.step_s or 0.0, self.unanswered)
 
     def view(self, now_s: float) -> DrafterView:
         """Return link and speed as the choice of a round sees them."""
@@ -74,6 +90,7 @@ class DrafterBook:
         self._records: dict[DrafterId, DrafterRecord] = {}
         self._acceptance: dict[tuple[str, str], AcceptanceBook] = {}  # by model, and group if that is not trusted
         self._exchanges: Counter[tuple[str, ExchangeOutcome]] = Counter()  # by group
+        self._asked: set[DrafterId] = set()  # since ``take_worst``
 
     def record(self, drafter: DrafterId) -> DrafterRecord:
         return self._records.setdefault(drafter, DrafterRecord())
@@ -119,10 +136,22 @@ class DrafterBook:
 
     def exchanged(self, drafter: DrafterId, outcome: ExchangeOutcome) -> None:
         self._exchanges[drafter.group, outcome] += 1
+        self._asked.add(drafter)
+        record = self.record(drafter)
+        record.unanswered += _WEIGHT * ((outcome is not ExchangeOutcome.ANSWERED) - record.unanswered)
 
     def take_exchanges(self) -> dict[tuple[str, ExchangeOutcome], int]:
         taken, self._exchanges = dict(self._exchanges), Counter()
         return taken
+
+    def take_worst(self, now_s: float) -> dict[DrafterId, DrafterFigures]:
+        """Return the worst by each figure of those asked since the last call: 12 drafters at most."""
+        found = {drafter: self._records[drafter].figures(now_s) for drafter in self._asked}
+        self._asked = set()
+        worst = dict[DrafterId, DrafterFigures]()
+        for figure in ("rtt_s", "step_s", "unanswered"):
+            worst |= heapq.nlargest(_WORST, found.items(), key=lambda one: getattr(one[1], figure))
+        return worst
 
     def links(self, now_s: float) -> dict[DrafterId, Csi]:
         estimates = {drafter: record.link.estimate(now_s) for drafter, record in self._records.items()}

@@ -10,7 +10,7 @@ from outrider.contracts.link import Csi
 from outrider.selection.drift import RejectionDrift
 from outrider.selection.tuning.report import TunerReport
 from serve_app import metrics
-from serve_app.coordination.drafting.drafter_book import ExchangeOutcome
+from serve_app.coordination.drafting.drafter_book import DrafterFigures, ExchangeOutcome
 from serve_app.metrics import Metric, Sink
 
 _FAULTS = {
@@ -74,6 +74,15 @@ class CoordinatorGauges:
             up_bps, down_bps = min(csi.up_bps for csi in links), min(csi.down_bps for csi in links)
             for direction, rate_bps in (("up", up_bps), ("down", down_bps)):
                 self.sink.record(metrics.LINK_RATE_BPS, rate_bps, group=group, direction=direction)
+
+    def record_devices(self, worst: Mapping[DrafterId, DrafterFigures]) -> None:
+        for drafter, figures in worst.items():
+            name = drafter.actor_name
+            self.sink.record(metrics.DEVICE_UNANSWERED, figures.unanswered, drafter=name)
+            if figures.rtt_s:
+                self.sink.record(metrics.DEVICE_RTT_S, figures.rtt_s, drafter=name)
+            if figures.step_s:
+                self.sink.record(metrics.DEVICE_SPEED, 1.0 / figures.step_s, drafter=name)
 
     def record_exchanges(self, outcomes: Mapping[tuple[str, ExchangeOutcome], int]) -> None:
         for (group, outcome), count in outcomes.items():

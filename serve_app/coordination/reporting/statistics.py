@@ -15,6 +15,7 @@ from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
 from outrider.selection.tuning.report import TunerReport
 from serve_app import metrics
+from serve_app.coordination.drafting.drafter_book import DrafterFigures
 from serve_app.coordination.reporting.gauges import CoordinatorGauges
 from serve_app.metrics import Sink
 
@@ -50,6 +51,7 @@ class GenerationsNow:
     admission: AdmissionReport | None = None
     machine: ProfiledOn | None = None  # the verifier's
     links: Mapping[DrafterId, Csi] = field(default_factory=dict)  # estimates of the drafters' links
+    worst: Mapping[DrafterId, DrafterFigures] = field(default_factory=dict)
 
 
 NOTHING_YET = GenerationsNow(idle=True)  # while the verifier loads its model

@@ -49,6 +49,16 @@ def test_what_devices_say_to_have_sent_is_counted_once() -> None:
     assert sink.of(metrics.UP_SENT_SEGMENTS, "lab") == [5, 0, 0]
 
 
+def test_strikes_and_gateways_are_told_as_they_are() -> None:
+    sink = RecordingSink()
+    gauges = FleetGauges(sink)
+    for strikes, running in ({"drafter-edge-3": 2}, 2), ({}, 1):
+        gauges(FleetSums({}, {}, strikes=strikes, gateways={"wanted": 2, "running": running}))
+    assert sink.of(metrics.DEVICE_STRIKES, "drafter-edge-3") == [2], "a gauge that is not set is dropped"
+    assert sink.of(metrics.GATEWAYS, "wanted") == [2, 2]
+    assert sink.of(metrics.GATEWAYS, "running") == [2, 1]
+
+
 def test_what_gateways_carry_and_refuse_is_counted_once() -> None:
     sink = RecordingSink()
     gauges = FleetGauges(sink)

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.fleet.drafter_strikes import ENOUGH_ACCUSERS, DrafterStrikes
+from actors.fleet.drafter_strikes import ENOUGH_ACCUSERS, DrafterStandings, DrafterStrikes
+from actors.messages import DrafterId
 from outrider.engines.engine_beat import EngineBeat
 
 MOST_S = 60.0
@@ -46,3 +47,17 @@ def test_a_beat_tells_for_how_long_one_thing_is_done() -> None:
         now_s[0] = 13.0
         assert beat.busy_s == 3.0
     assert beat.busy_s == 0.0
+
+
+def test_drafters_with_most_strikes_are_told_by_the_names_that_figures_have() -> None:
+    standings = DrafterStandings()
+    for index in range(20):
+        for _ in range(1 + index):
+            standings.struck(DrafterId("edge", index), None, 100.0)
+    for _ in range(50):
+        standings.struck(DrafterId("far", 4), "jetson-7", 100.0)
+    standings.doubted(DrafterId("lab", 0), "one")
+    devices = [(DrafterId("far", 9), "jetson-7"), (DrafterId("far", 2), "jetson-8")]
+    worst = standings.worst(devices, 101.0)
+    assert worst == {"drafter-far-9": 50} | {f"drafter-edge-{index}": 1 + index for index in range(13, 20)}
+    assert standings.worst(devices, 500.0) == {}, "forgiven"

@@ -78,6 +78,16 @@ def test_what_grafana_reads_is_whole(board: Board) -> None:
         if drawn_panel.shape is Shape.NUMBER:
             (mapping,) = panel["fieldConfig"]["defaults"]["mappings"]
             assert mapping["options"] == {"match": "null+nan", "result": {"text": "no traffic", "color": "text"}}
+        if drawn_panel.shape is Shape.TABLE:
+            assert all(target["instant"] and target["format"] == "table" for target in panel["targets"])
+            joined, _, named = (step["options"] for step in panel["transformations"])
+            assert all(f"by ({joined['byField']})" in query.expr for query in drawn_panel.queries)
+            columns = [f"Value #{target['refId']}" for target in panel["targets"]]
+            assert named["renameByName"] == dict(
+                zip(columns, (query.legend for query in drawn_panel.queries), strict=True)
+            )
+            units = {one["matcher"]["options"]: one["properties"] for one in panel["fieldConfig"]["overrides"]}
+            assert units == {query.legend: [{"id": "unit", "value": query.unit}] for query in drawn_panel.queries}
         if drawn_panel.warn is not None:
             assert len(panel["fieldConfig"]["defaults"]["thresholds"]["steps"]) >= 2
         if drawn_panel.to is not None:

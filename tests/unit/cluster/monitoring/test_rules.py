@@ -44,6 +44,16 @@ def _drafters(ready: int, suspect: int) -> dict[str, str]:
     return {f'{name}"ready"}}': f"{ready}+0x600", f'{name}"suspect"}}': f"{suspect}+0x600"}
 
 
+def _ready(devices: str) -> dict[str, str]:
+    return {f'ray_outrider_drafters{{{PROCESS}, group="g", state="ready"}}': devices}
+
+
+def _gateways(running: str) -> dict[str, str]:
+    """Of two that are wanted."""
+    name = f"ray_outrider_gateways{{{PROCESS}, state="
+    return {f'{name}"wanted"}}': "2+0x200", f'{name}"running"}}': running}
+
+
 def _regime(draft: str, lookup_draft: str, ready: int) -> dict[str, str]:
     name = f"ray_outrider_regime_loss_ratio{{{PROCESS}, arm="
     losses = {f'{name}"draft"}}': draft, f'{name}"lookup_draft"}}': lookup_draft, f'{name}"lookup"}}': "0+0x600"}
@@ -142,6 +152,10 @@ CASES = (
     Case("OutriderCostModelOff", _W, _passes("0+10x600", "0+20x600"), _passes("0+10x600", "0+12x600")),
     Case("OutriderCostModelOff", _W, _passes("0+10x600", "0+4x600"), _passes("0+10x600", "0+8x600")),
     Case("OutriderDraftersMissing", {**_C, "group": "g"}, _drafters(0, 3), _drafters(9, 1)),
+    Case("OutriderDevicesGone", {**_C, "group": "g"}, _ready("9+0x40 4+0x60"), _ready("9+0x40 5+0x60")),
+    Case("OutriderDevicesGone", {**_C, "group": "g"}, _ready("4+0x40 0+0x60"), _ready("3+0x40 0+0x60")),
+    Case("OutriderGatewaysMissing", _C, _gateways("2+0x50 1+0x99"), _gateways("2+0x57 1+0x99")),
+    Case("OutriderGatewaysMissing", _C, _gateways("0+0x99"), _gateways("2+0x99")),
     Case("OutriderDraftersLost", _C, {_LOST: "_x54 1 4 9+0x99"}, {_LOST: "1+0x10 9+0x99"}),
     Case("OutriderDraftersLost", _C, {_LOST: "_x54 5+0x99"}, {_LOST: "_x54 2+0x99"}),  # the first there ever were
     Case("OutriderPassesFail", {**_C, "kind": "memory"}, {_FAULTS: "_x54 3+0x99"}, {_FAULTS: "9+0x40 11+0x99"}),

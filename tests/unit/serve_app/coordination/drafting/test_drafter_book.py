@@ -2,7 +2,8 @@ from actors.messages import DrafterId
 from outrider.config.drafters import DrafterGroupConfig
 from outrider.config.reading import parse_config
 from outrider.config.values import Trust
-from serve_app.coordination.drafting.drafter_book import DrafterBook
+from outrider.link.state import LinkSample
+from serve_app.coordination.drafting.drafter_book import DrafterBook, ExchangeOutcome
 from serve_app.coordination.settings import generations_settings
 
 TEXT = """
@@ -36,3 +37,21 @@ def test_what_is_learned_of_an_untrusted_group_is_of_that_group_alone() -> None:
     assert lab is office
     assert len({id(each) for each in (lab, street, park)}) == 3
     assert street is book.acceptance(DrafterId("street", 1))
+
+
+def test_the_worst_devices_are_told_by_each_figure_and_no_more_of_them() -> None:
+    book = DrafterBook(())
+    for index in range(100):
+        drafter = DrafterId("edge", index)
+        for number in range(3):
+            sample = LinkSample(float(number), 800, 800, elapsed_s=0.5 + 0.01 * (1 + index), peer_s=0.5)
+            book.record(drafter).observe(sample, steps=1 + index)
+        book.exchanged(drafter, ExchangeOutcome.ANSWERED if index != 50 else ExchangeOutcome.SILENT)
+    book.record(DrafterId("edge", 200)).observe(sample, steps=1)  # not asked since
+    worst = book.take_worst(4.0)
+    assert len(worst) <= 12
+    assert {DrafterId("edge", index) for index in (0, 1, 2, 3, 50, 96, 97, 98, 99)} <= set(worst)
+    assert max(worst, key=lambda drafter: worst[drafter].rtt_s) == DrafterId("edge", 99)
+    assert (worst[DrafterId("edge", 50)].unanswered, worst[DrafterId("edge", 99)].unanswered) == (0.2, 0.0)
+    assert worst[DrafterId("edge", 0)].step_s == 0.5
+    assert book.take_worst(4.0) == {}, "nobody was asked since"

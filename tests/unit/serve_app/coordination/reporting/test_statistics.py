@@ -17,7 +17,7 @@ from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
 from outrider.selection.tuning.report import TunerReport
 from serve_app import metrics
-from serve_app.coordination.drafting.drafter_book import ExchangeOutcome
+from serve_app.coordination.drafting.drafter_book import DrafterFigures, ExchangeOutcome
 from serve_app.coordination.reporting.gauges import FaultCounter
 from serve_app.coordination.reporting.statistics import POSITIONS, BatchRecord, CoordinatorStats, GenerationsNow
 from serve_app.metrics import Sink
@@ -174,6 +174,18 @@ def test_of_a_groups_links_the_worst_is_told() -> None:
         [5e6],
     )
     assert sink.of(metrics.LINK_RTT_S, "lab") == [0.001]
+
+
+def test_a_devices_figures_are_told_as_far_as_they_are_measured() -> None:
+    stats, sink, _ = made()
+    stats.gauges.record_devices(
+        {DrafterId("edge", 0): DrafterFigures(0.25, 0.02, 0.5), DrafterId("edge", 1): DrafterFigures(0.0, 0.0, 1.0)}
+    )
+    assert sink.of(metrics.DEVICE_RTT_S, "drafter-edge-0") == [0.25]
+    assert sink.of(metrics.DEVICE_SPEED, "drafter-edge-0") == [50.0]
+    assert sink.of(metrics.DEVICE_UNANSWERED, "drafter-edge-0") == [0.5]
+    assert sink.of(metrics.DEVICE_UNANSWERED, "drafter-edge-1") == [1.0]
+    assert sink.of(metrics.DEVICE_RTT_S, "drafter-edge-1") == sink.of(metrics.DEVICE_SPEED, "drafter-edge-1") == []
 
 
 @pytest.mark.parametrize("timings", [[], [ALONE], [DRAFTED]], ids=["none", "alone", "drafted"])
