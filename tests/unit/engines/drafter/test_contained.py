@@ -35,28 +35,28 @@ def asked(engine: TorchDrafter, names: Sequence[str]) -> None:
     for name in names:
         engine.open(OpenGeneration(name, PROMPT, PARAMS[name]), TERMS)
         prefix_hash = extend_prefix_hash(EMPTY_PREFIX_HASH, PROMPT)
-        engine.submit(DraftRequest(name, 0, len(PROMPT), (), prefix_hash, PLANS[name]))
+        engine.submit(DraftRequest(name, 0, len(PROMPT), (), prefix_hash, PLANS[name], want_hidden=name == "c"))
 
 
-def drafts(engine: TorchDrafter, failed: dict[str, str] | None = None) -> dict[str, tuple[int, ...]]:
-    """What becomes of all blocks."""
-    found: dict[str, tuple[int, ...]] = {}
+def drafts(engine: TorchDrafter, failed: dict[str, str] | None = None) -> dict[str, tuple[tuple[int, ...], int]]:
+    """Tokens of all blocks, and of how many there is a hidden state."""
+    found: dict[str, tuple[tuple[int, ...], int]] = {}
     contained = ContainedDrafts(engine)
     while engine.busy:
         made = contained.step()
         for answer in made.answers:
             assert isinstance(answer, Draft)
-            found[answer.generation] = answer.token_ids
+            found[answer.generation] = answer.token_ids, 0 if answer.hidden is None else len(answer.hidden)
         if failed is not None:
             failed |= made.failed
     return found
 
 
-@pytest.mark.parametrize("stage", ["forward", "drawing", "once"])
+@pytest.mark.parametrize("stage", ["forward", "drawing", "growing", "once"])
 @pytest.mark.parametrize("step", [0, 2])
 def test_the_others_draft_what_they_would_without_it(stage: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the first step, in a later one, and where it does not happen again."""
-    alone: dict[str, tuple[int, ...]] = {}
+    alone: dict[str, tuple[tuple[int, ...], int]] = {}
     for name in PARAMS:
         engine = torch_drafter(tiny_llama())
         asked(engine, [name])
@@ -65,16 +65,29 @@ def test_the_others_draft_what_they_would_without_it(stage: str, step: int, monk
     asked(engine, list(PARAMS))
     held, went_wrong = engine._generations["bad"], 0  # noqa: SLF001 (a step names nobody)
     whole = engine._advance if stage == "forward" else engine._draw  # noqa: SLF001 (likewise)
+    grow = type(held).grow
 
-    def wrong(works: Sequence[Any], *rest: Any) -> None:
+    def fail(held_is_there: bool) -> None:
         nonlocal steps, went_wrong
         steps += 1
-        if steps > step and any(work.generation is held for work in works) and not (stage == "once" and went_wrong):
+        if steps > step and held_is_there and not (stage == "once" and went_wrong):
             went_wrong += 1
             raise RuntimeError("nan")
+
+    def wrong(works: Sequence[Any], *rest: Any) -> None:
+        fail(any(work.generation is held for work in works))
         whole(works, *rest)
 
-    monkeypatch.setattr(engine, "_advance" if stage == "forward" else "_draw", wrong)
+    def grow_wrong(generation: Any, *layer: Any) -> None:
+        """By then the hidden states of all are kept, and some have grown."""
+        if generation is held:
+            fail(held_is_there=True)
+        grow(generation, *layer)
+
+    if stage == "growing":
+        monkeypatch.setattr(type(held), "grow", grow_wrong)
+    else:
+        monkeypatch.setattr(engine, "_advance" if stage == "forward" else "_draw", wrong)
     found = drafts(engine, failed)
     assert went_wrong == (1 if stage == "once" else 4)
     if stage == "once":
