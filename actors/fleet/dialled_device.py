@@ -47,6 +47,8 @@ class DialledDevice:
 
     def __init__(self, drafter: DrafterId, dial: DeviceDial, incarnation: int, gateway: GatewayState) -> None:
         self.drafter, self.dial, self.incarnation, self.gateway = drafter, dial, incarnation, gateway
+        self.coming: GatewayState | None = None  # where it has dialled too, and is not ready yet
+        self._moved = asyncio.Event()
         self.away_at_s: float | None = None  # None: it is connected
         self.is_ready = asyncio.Event()  # connected, and has loaded its drafter
         self.loading_at_s = 0.0  # since when it is not ready
@@ -70,6 +72,17 @@ class DialledDevice:
     def forget(self) -> "RelayedForget":
         return RelayedForget(self)
 
+    def move(self, dial: DeviceDial, gateway: GatewayState) -> None:
+        """Note that it is with another gateway now; calls that wait at the one before are sent again."""
+        self.dial, self.gateway, self.coming = dial, gateway, None
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    def end(self, last: Refused | None) -> None:
+        """Turn it away wherever it is."""
+        for gateway in filter(None, (self.gateway, self.coming)):
+            gateway.calls.end(self.incarnation, last)
+
     def note_unready(self, now_s: float) -> None:
         if self.is_ready.is_set():
             self.is_ready.clear()
@@ -83,7 +96,8 @@ class DialledDevice:
         protocol = call_versions(VERSIONS).protocol.common(self.versions.protocol) or FIRST_VERSION
         call = write_call(method, *arguments, version=protocol)
         while True:
-            outcome, reply = await self.gateway.calls.ask(self.incarnation, call, most_bytes)
+            gateway = self.gateway
+            outcome, reply = await self._relayed(call, most_bytes)
             if outcome is RelayOutcome.REPLIED:
                 found = read_reply(reply, most_bytes)
                 if isinstance(found, DrafterCard):
@@ -93,7 +107,19 @@ class DialledDevice:
                 raise DrafterBrokenError(reply.decode(errors="replace"))
             if outcome is RelayOutcome.BUSY:
                 raise DrafterSilentError("needs a device that answers, found too many calls that wait for it")
-            await asyncio.sleep(_AGAIN_S)
+            if gateway is self.gateway:
+                await asyncio.sleep(_AGAIN_S)
+
+    async def _relayed(self, call: bytes, most_bytes: int) -> tuple[RelayOutcome, bytes]:
+        """Call it where it is, until it is elsewhere: a gateway that is gone may not say so for long."""
+        asking = asyncio.ensure_future(self.gateway.calls.ask(self.incarnation, call, most_bytes))
+        moving = asyncio.ensure_future(self._moved.wait())
+        try:
+            await asyncio.wait({asking, moving}, return_when=asyncio.FIRST_COMPLETED)
+            return asking.result() if asking.done() else (RelayOutcome.ELSEWHERE, b"")
+        finally:
+            asking.cancel()
+            moving.cancel()
 
 
 class RelayedMethod:

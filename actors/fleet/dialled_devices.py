@@ -30,7 +30,6 @@ from outrider.wire.dialling import RefusalCode, Refused
 from outrider.wire.replies import DrafterCard
 
 _SILENT_S = 7.0  # of a gateway, until its devices count as away: longer than a heartbeat that is late by its deadline
-SETTLE_S = 3.0  # for other gateways to tell a fleet that was restarted who is with them
 _LOAD_S = 600.0  # for a device to load its drafter
 _OTHERS = 8  # gateways that a device is told of
 
@@ -57,9 +56,12 @@ class DialledDevices:
         self.gateways: dict[str, GatewayState] = {}  # by actor name
         self._devices: dict[str, DialledDevice] = {}  # by name
         self._by_id: dict[DrafterId, DialledDevice] = {}
+        self._left_ids = set[DrafterId]()
         self._bans, self._places = DeviceBans(), DevicePlaces()
         self._last_incarnation = 0
-        self._settled_at_s = -math.inf  # later once it finds devices that an earlier fleet let in
+        self.wanted = frozenset[str]()  # gateways
+        self._first_beat_at_s = math.inf
+        self._is_settled = False  # whether all of these have told this fleet, which may be a later one, who is there
         self.carried_bytes = Counter[tuple[str, str]]()  # by group and direction; never falls
         self.refused = Counter[str]()  # dials, by reason; likewise
 
@@ -70,10 +72,9 @@ class DialledDevices:
     def at(self, drafter: DrafterId) -> DialledDevice | None:
         return self._by_id.get(drafter)
 
-    def knows_all(self, now_s: float) -> bool:
-        """Return whether all gateways have told who is with them."""
-        states = self.gateways.values()
-        return bool(states) and all(state.has_told_all for state in states) and now_s >= self._settled_at_s
+    def knows_gone(self, drafter: DrafterId, now_s: float) -> bool:
+        """Return whether one that is not here is gone: it was here, or any gateway had the grace to tell of it."""
+        return drafter in self._left_ids or now_s >= self._first_beat_at_s + GRACE_S
 
     def status_of(self, drafter: DrafterId) -> DialledStatus | None:
         if (device := self._by_id.get(drafter)) is None:
@@ -94,7 +95,7 @@ class DialledDevices:
     def admit(self, gateway: str, dial: DeviceDial, now_s: float) -> DeviceAdmission | Refused:
         """Let a device in, as the drafter that it was or as another one, or say why not."""
         state, known = self.gateways.get(gateway), self._devices.get(dial.device)
-        is_early = self.groups is None or (known is None and now_s < self._settled_at_s)
+        is_early = self.groups is None or (known is None and not self._settled(now_s))
         if state is None or not state.has_told_all or is_early:
             return Refused(RefusalCode.BUSY, "the fleet does not know yet who is here", 1)
         if (refused := self._bans.refusal(dial, now_s, is_here=known is not None)) is not None:
@@ -102,11 +103,11 @@ class DialledDevices:
         if known is not None and known.dial.process == dial.process:
             if dial.dial <= known.dial.dial:
                 return Refused(RefusalCode.TOO_MANY, "this process has dialled again since", 1)
-            self._move(known, dial, state, now_s)
-            return self._admission(known)
+            self._dialled_again(known, dial, state, now_s)
+            return self._admission(known, state)
         if known is not None:
             event(log, "device_replaced", logging.WARNING, drafter=known.drafter.actor_name)
-            known.gateway.calls.end(known.incarnation, self._bans.replaced(known.dial, now_s))
+            known.end(self._bans.replaced(known.dial, now_s))
             self._remove(known)
         drafter = (
             known.drafter
@@ -119,10 +120,11 @@ class DialledDevices:
         device = DialledDevice(drafter, dial, self._last_incarnation, state)
         self._enter(device, now_s)
         device.away_at_s = now_s  # until its gateway says that it is there
-        return self._admission(device)
+        return self._admission(device, state)
 
     def hear(self, beat: GatewayBeat, now_s: float) -> GatewayNews:
         """Take in a gateway's heartbeat."""
+        self._first_beat_at_s = min(self._first_beat_at_s, now_s)
         before = self.gateways.get(beat.gateway)
         calls = self._gateway(beat.gateway) if before is None else before.calls
         if before is None or before.session != beat.session:
@@ -156,7 +158,7 @@ class DialledDevices:
             group = by_name.get(device.drafter.group)
             if group is None or not group.may_join(device.dial.identity):
                 last = Refused(RefusalCode.GROUP_CLOSED, f"group {device.drafter.group} is closed to it", REPLACED_S)
-                device.gateway.calls.end(device.incarnation, last)
+                device.end(last)
                 self._remove(device)
 
     def sweep(self, now_s: float) -> None:
@@ -171,7 +173,7 @@ class DialledDevices:
                 self._remove(device)
             elif not device.is_ready.is_set() and now_s - device.loading_at_s > _LOAD_S:
                 last = Refused(RefusalCode.UNFIT, f"needs to load its drafter within {_LOAD_S:g} s", REPLACED_S)
-                device.gateway.calls.end(device.incarnation, last)
+                device.end(last)
                 self._remove(device)
 
     async def card_in_time(self, device: DialledDevice, deadline_s: float) -> DrafterCard:
@@ -194,7 +196,7 @@ class DialledDevices:
             return
         last = Refused(RefusalCode.UNFIT, reason, max(1, round(pause_s)))
         self._bans.ban(device.dial, last, pause_s, now_s)
-        device.gateway.calls.end(device.incarnation, last)
+        device.end(last)
         device.note_unready(now_s)
         device.away_at_s = now_s + pause_s  # until then its refusal is shown
 
@@ -205,22 +207,31 @@ class DialledDevices:
         if device is None or device.incarnation != row.incarnation:
             last = Refused(RefusalCode.BUSY, "not known to the fleet any more; dial again", 1)
             return [] if row.stage is DeviceStage.GONE else [(row.incarnation, last)]
+        if row.breach is not None:
+            self._broke(device.drafter, row.breach)
+        if device.away_at_s is not None and device.away_at_s > now_s and row.stage is not DeviceStage.GONE:
+            return [(row.incarnation, Refused(RefusalCode.UNFIT, "turned away", REPLACED_S))]
         if device.gateway is not state:
             if device.dial.dial >= row.dial.dial:
                 return [] if row.stage is DeviceStage.GONE else [(row.incarnation, None)]  # it has moved
-            device.gateway, device.dial = state, row.dial
+            if device.is_ready.is_set() and row.stage is not DeviceStage.READY:
+                return []  # it drafts where it was until then
+            device.gateway.calls.end(device.incarnation, None)
+            device.move(row.dial, state)
         self._count(device, row)
-        if row.breach is not None:
-            self._broke(device.drafter, row.breach)
-        if row.stage is DeviceStage.GONE:
-            self._remove(device)
-        elif row.stage is DeviceStage.AWAY:
-            self._note_away(device, now_s)
-        else:
-            device.away_at_s = None
-            if row.stage is DeviceStage.READY:
-                device.is_ready.set()
+        self._note_stage(device, row.stage, now_s)
         return []
+
+    def _note_stage(self, device: DialledDevice, stage: DeviceStage, now_s: float) -> None:
+        if stage is DeviceStage.GONE:
+            self._remove(device)
+            return
+        if stage is DeviceStage.READY:
+            device.is_ready.set()
+        elif stage is DeviceStage.AWAY or device.is_ready.is_set():
+            self._note_away(device, now_s)
+        if stage is not DeviceStage.AWAY:
+            device.away_at_s = None
 
     def _count(self, device: DialledDevice, row: DeviceRow) -> None:
         """Add what was carried since it was told last; a gateway counts from when the device joined it."""
@@ -240,23 +251,31 @@ class DialledDevices:
         self._last_incarnation = max(self._last_incarnation, row.incarnation)
         device = DialledDevice(row.drafter, row.dial, row.incarnation, state)
         self._enter(device, now_s)
-        if math.isinf(self._settled_at_s):
-            self._settled_at_s = now_s + SETTLE_S
         return device
 
     def _takes(self, drafter: DrafterId, dial: DeviceDial) -> bool:
         return any(group.name == drafter.group and group.may_join(dial.identity) for group in self.groups or ())
 
-    def _admission(self, device: DialledDevice) -> DeviceAdmission:
-        others = [state.address for state in self.gateways.values() if state is not device.gateway]
+    def _settled(self, now_s: float) -> bool:
+        """Return whether a device that is not known is new: no gateway that is to run has yet to tell of it."""
+        told = {name for name, state in self.gateways.items() if state.has_told_all}
+        self._is_settled = self._is_settled or self.wanted <= told or now_s >= self._first_beat_at_s + GRACE_S
+        return self._is_settled
+
+    def _admission(self, device: DialledDevice, here: GatewayState) -> DeviceAdmission:
+        others = [state.address for state in self.gateways.values() if state is not here]
         return DeviceAdmission(device.drafter, device.incarnation, tuple(others[:_OTHERS]))
 
-    def _move(self, device: DialledDevice, dial: DeviceDial, state: GatewayState, now_s: float) -> None:
+    def _dialled_again(self, device: DialledDevice, dial: DeviceDial, state: GatewayState, now_s: float) -> None:
+        """Note another dial of the same process: it stays where it is ready until it is so there."""
+        if device.gateway is not state and device.is_ready.is_set():
+            device.coming = state
+            return
         if device.gateway is not state:
             device.gateway.calls.end(device.incarnation, None)
-        device.gateway, device.dial = state, dial
-        self._note_away(device, now_s)
-        device.away_at_s = now_s  # as above
+        device.move(dial, state)
+        if not device.is_ready.is_set():
+            device.away_at_s = now_s  # as above
 
     def _enter(self, device: DialledDevice, now_s: float) -> None:
         device.loading_at_s = now_s
@@ -267,6 +286,7 @@ class DialledDevices:
 
     def _remove(self, device: DialledDevice) -> None:
         del self._devices[device.dial.device], self._by_id[device.drafter]
+        self._left_ids.add(device.drafter)
         self._places.free(device.drafter, device.dial.identity)
         event(log, "device_left", drafter=device.drafter.actor_name, device=device.dial.device)
         self._left(device.drafter)

@@ -40,7 +40,9 @@ class GatewayRunner(Protocol):
 
     def calls(self, name: str, /) -> GatewayCalls: ...
 
-    def want(self, settings: GatewaySettings, /) -> None: ...
+    def want(self, settings: GatewaySettings, /) -> frozenset[str]:
+        """Keep these running and no others; return their names."""
+        ...
 
     def look(self) -> None: ...
 
@@ -56,7 +58,8 @@ class _NoGateways:
     def calls(self, name: str) -> GatewayCalls:
         raise KeyError(name)
 
-    def want(self, _: GatewaySettings) -> None: ...
+    def want(self, _: GatewaySettings) -> frozenset[str]:
+        return frozenset()
 
     def look(self) -> None: ...
 
@@ -97,7 +100,8 @@ class Fleet:
         if newest is not None and newest is not self._care.settings:
             self._care.want(newest)
             dialled = tuple(group for group in newest.groups if group.dials_in)
-            self._gateways.want(GatewaySettings(newest.gateway or GatewayConfig(), dialled, newest.target))
+            gateways = GatewaySettings(newest.gateway or GatewayConfig(), dialled, newest.target)
+            self._care.dialled.wanted = self._gateways.want(gateways)
         word = self._coordinators.hear(heartbeat, now_s)
         self._coordinators.forget_silent(now_s)
         if word is not None:
@@ -125,7 +129,7 @@ class Fleet:
             FleetUnavailableError: this fleet was restarted, and gateways have not told yet who is with them.
         """
         found: Any = self._care.dialled.at(drafter) or self._care.known_handle(drafter)
-        if found is None and not self._care.dialled.knows_all(loop_now_s()):
+        if found is None and not self._care.dialled.knows_gone(drafter, loop_now_s()):
             raise FleetUnavailableError(f"{drafter.actor_name} is not known yet")
         return found
 

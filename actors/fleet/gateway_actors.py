@@ -24,6 +24,7 @@ _PREFIX = "gateway-"
 _KEPT_EVERY_S = 1.0
 _BEGIN_DEADLINE_S = 60.0
 _DRAIN_DEADLINE_S = 20.0
+_ASK_DEADLINE_S = 45.0  # a gateway answers within 40
 _MOST_REASON_CHARS = 300
 
 log = logging.getLogger(__name__)
@@ -37,10 +38,11 @@ class RayGatewayCalls:
         self._ending = set[asyncio.Task[None]]()
 
     async def ask(self, incarnation: int, call: bytes, most_bytes: int) -> tuple[RelayOutcome, bytes]:
-        """Relay a call; a gateway that is gone has no device, which may be elsewhere then."""
+        """Relay a call; a gateway that is gone, or says nothing, has no device, which may be elsewhere then."""
         try:
             actor = await self._actor.handle()
-            found: tuple[RelayOutcome, bytes] = await actor.ask.remote(incarnation, call, most_bytes)
+            asked = actor.ask.remote(incarnation, call, most_bytes)
+            found: tuple[RelayOutcome, bytes] = await within(_ASK_DEADLINE_S, asked)
         except (TimeoutError, RayError, ValueError):
             self._actor.lost()
             return RelayOutcome.ELSEWHERE, b""
@@ -69,8 +71,8 @@ class GatewayActors:
     def calls(self, name: str) -> RayGatewayCalls:
         return RayGatewayCalls(name, self._namespace)
 
-    def want(self, settings: GatewaySettings) -> None:
-        """Keep these gateways running, and no others."""
+    def want(self, settings: GatewaySettings) -> frozenset[str]:
+        """Keep these gateways running and no others; return their names."""
         made_from = hashlib.sha256(repr((__version__, settings)).encode()).hexdigest()[:8]
         wanted = {f"{_PREFIX}{made_from}-{i}" for i in range(settings.config.actors)}
         for name in self._keeping.keys() - wanted:
@@ -78,6 +80,7 @@ class GatewayActors:
             self.faults.pop(name, None)
         for name in wanted - self._keeping.keys():
             self._keeping[name] = asyncio.create_task(self._keep(name, settings))
+        return frozenset(wanted)
 
     def look(self) -> None:
         """Stop gateways that are not wanted, in the background; a head that is away may hold it up for long."""

@@ -55,8 +55,9 @@ class MemoryGateways:
     def calls(self, _: str) -> MemoryGateway:
         return self.gateway
 
-    def want(self, settings: GatewaySettings) -> None:
+    def want(self, settings: GatewaySettings) -> frozenset[str]:
         self.wanted = settings
+        return frozenset("g")
 
     def look(self) -> None: ...
 

@@ -7,7 +7,7 @@ import pytest
 
 from actors.fleet.device_bans import DIALS_PER_MINUTE
 from actors.fleet.device_places import MOST_OF_ONE
-from actors.fleet.dialled_devices import SETTLE_S, DialledDevices
+from actors.fleet.dialled_devices import DialledDevices
 from actors.gateway_beats import GRACE_S, DeviceAdmission, DeviceDial, DeviceRow, DeviceStage, GatewayBeat, GatewayNews
 from actors.gateway_link import DialledHandle, GatewayPlace, RelayOutcome
 from actors.messages import DrafterId
@@ -42,6 +42,7 @@ class Directory:
             return lambda drafter, *_: self.happened.append((what, drafter))
 
         self.devices = DialledDevices(self.gateways.__getitem__, *map(noted, ("joined", "away", "left", "broke")))  # type: ignore[arg-type]
+        self.devices.wanted = frozenset(self.gateways)
         if groups is not None:
             self.devices.want(groups)
         for gateway in self.gateways:
@@ -77,17 +78,70 @@ def test_a_device_is_a_drafter_of_the_first_group_that_takes_it() -> None:
     assert directory.happened == [("joined", FIRST), ("joined", SECOND)]
 
 
-def test_the_same_process_keeps_its_place_and_moves_with_each_later_dial() -> None:
-    directory = Directory()
+def test_the_same_process_moves_once_it_is_ready_elsewhere() -> None:
+    """Make before break: until then it is where it was, which drafts on."""
+    directory, moved = Directory(), replace(DIAL, dial=2)
     first = directory.admitted()
     directory.beat("g0", row(first))
-    again = directory.admitted(replace(DIAL, dial=2), "g1")
+    again = directory.admitted(moved, "g1")
     assert (again.drafter, again.incarnation, again.others) == (FIRST, first.incarnation, ("g0:8443",))
+    assert directory.beat("g1", row(first, DeviceStage.LOADING, moved)).ended == ()
+    assert directory.gateways["g0"].ended == []
+    device = directory.devices.at(FIRST)
+    assert device is not None
+    assert device.gateway.name == "g0"
+    directory.beat("g1", row(first, DeviceStage.READY, moved))
+    assert device.gateway.name == "g1"
     assert directory.gateways["g0"].ended == [(first.incarnation, None)], "which tells it nothing"
-    assert directory.refused(replace(DIAL, dial=2)) is RefusalCode.TOO_MANY
+    assert directory.refused(moved) is RefusalCode.TOO_MANY
     late = directory.beat("g0", row(first, DeviceStage.AWAY))
     assert late.ended == ((first.incarnation, None),)
-    assert directory.happened == [("joined", FIRST), ("away", FIRST)], "until it is ready there"
+    assert directory.happened == [("joined", FIRST)], "it was never away"
+
+
+def test_a_device_that_is_away_moves_as_soon_as_it_dials_elsewhere() -> None:
+    directory, moved = Directory(), replace(DIAL, dial=2)
+    first = directory.admitted()
+    directory.beat("g0", row(first))
+    directory.beat("g0", row(first, DeviceStage.AWAY))
+    directory.admitted(moved, "g1")
+    assert directory.gateways["g0"].ended == [(first.incarnation, None)]
+    directory.beat("g1", row(first, DeviceStage.READY, moved))
+    assert directory.happened == [("joined", FIRST), ("away", FIRST)]
+
+
+def test_a_later_dial_to_the_same_gateway_is_away_only_while_it_loads() -> None:
+    directory, again = Directory(), replace(DIAL, dial=2)
+    first = directory.admitted()
+    directory.beat("g0", row(first))
+    directory.admitted(again)
+    directory.beat("g0", row(first, DeviceStage.READY, again))
+    assert directory.happened == [("joined", FIRST)]
+    directory.beat("g0", row(first, DeviceStage.LOADING, again))
+    assert directory.happened == [("joined", FIRST), ("away", FIRST)]
+
+
+def test_a_device_that_is_turned_away_while_it_moves_is_so_at_both_gateways() -> None:
+    directory, moved = Directory(), replace(DIAL, dial=2)
+    first = directory.admitted()
+    directory.beat("g0", row(first))
+    directory.admitted(moved, "g1")
+    directory.devices.turn_away(FIRST, "lies", 20.0, 0.0)
+    for gateway in directory.gateways.values():
+        ((incarnation, last),) = gateway.ended
+        assert last is not None
+        assert (incarnation, last.code) == (first.incarnation, RefusalCode.UNFIT)
+    ((incarnation, last),) = directory.beat("g1", row(first, DeviceStage.READY, moved), now_s=1.0).ended
+    assert (incarnation, last is None) == (first.incarnation, False), "it was told before that was heard there"
+
+
+def test_a_breach_at_the_gateway_that_a_device_moves_to_counts() -> None:
+    directory, moved = Directory(), replace(DIAL, dial=2)
+    first = directory.admitted()
+    directory.beat("g0", row(first))
+    directory.admitted(moved, "g1")
+    directory.beat("g1", replace(row(first, DeviceStage.AWAY, moved), breach="sent text"))
+    assert directory.happened == [("joined", FIRST), ("broke", FIRST)]
 
 
 def test_a_newer_process_fences_the_older_one() -> None:
@@ -203,9 +257,10 @@ def test_a_fleet_that_was_restarted_learns_who_is_here_once_it_knows_its_groups(
     found = directory.devices.at(FIRST)
     assert found is not None
     assert found.incarnation == first.incarnation
-    assert directory.refused(now_s=SETTLE_S - 1.0) is RefusalCode.BUSY, "another gateway may have it"
-    assert directory.admitted(now_s=SETTLE_S).incarnation > first.incarnation
-    assert directory.admitted(replace(DIAL, dial=2), now_s=SETTLE_S).drafter == SECOND
+    assert directory.refused(now_s=GRACE_S - 1.0) is RefusalCode.BUSY, "another gateway may have it"
+    directory.beat("g0", now_s=GRACE_S)
+    assert directory.admitted(now_s=GRACE_S).drafter == SECOND
+    assert directory.admitted(now_s=GRACE_S, dial=replace(DIAL, dial=2)).incarnation > first.incarnation
 
 
 def test_a_restarted_fleet_lets_nobody_in_before_it_knows_who_is_here() -> None:
@@ -215,13 +270,26 @@ def test_a_restarted_fleet_lets_nobody_in_before_it_knows_who_is_here() -> None:
     directory.devices.want((GROUP,))
     directory.beat("g0")
     assert directory.refused(replace(DIAL, dial=2)) is RefusalCode.BUSY
-    assert not directory.devices.knows_all(0.0)
     directory.beat("g0", row(first), everything=True)
     assert directory.refused(replace(DIAL, device="b1", identity="b1")) is RefusalCode.BUSY, "its place may be taken"
     assert directory.admitted(replace(DIAL, dial=2)).incarnation == first.incarnation
     second_here = row(second, dial=replace(DIAL, device="b", identity="b"))
     assert directory.beat("g1", second_here, everything=True).ended == ()
-    assert directory.devices.knows_all(SETTLE_S)
+
+
+@pytest.mark.parametrize("has_devices", [False, True])
+def test_a_restarted_fleet_takes_no_device_for_gone_before_its_gateway_had_time_to_tell(has_devices: bool) -> None:
+    """Whether or not the first gateway that it hears of has devices."""
+    before = Directory()
+    first, second = before.admitted(), before.admitted(replace(DIAL, device="b", identity="b"))
+    directory = Directory(groups=None)
+    directory.devices.want((GROUP,))
+    directory.beat("g0", *[row(second, dial=replace(DIAL, device="b", identity="b"))] * has_devices, everything=True)
+    assert directory.refused(replace(DIAL, dial=2)) is RefusalCode.BUSY
+    assert not directory.devices.knows_gone(FIRST, GRACE_S - 1.0)
+    directory.beat("g1", row(first), everything=True, now_s=5.0)
+    assert directory.admitted(replace(DIAL, dial=2), now_s=5.0).incarnation == first.incarnation
+    assert directory.devices.knows_gone(FIRST, GRACE_S)
 
 
 def test_a_closed_group_turns_its_devices_away() -> None:
@@ -248,12 +316,13 @@ def test_a_device_that_is_turned_away_may_not_come_in_before_its_pause_is_over()
     assert directory.admitted(replace(DIAL, dial=3), now_s=21.0).drafter == FIRST
 
 
-@pytest.mark.parametrize("has_moved", [False, True])
-def test_a_device_that_was_let_in_and_never_came_is_given_up(has_moved: bool) -> None:
+@pytest.mark.parametrize("was_here", [False, True])
+def test_a_device_that_was_let_in_and_never_came_is_given_up(was_here: bool) -> None:
     directory = Directory()
     first = directory.admitted()
-    if has_moved:
+    if was_here:
         directory.beat("g0", row(first))
+        directory.beat("g0", row(first, DeviceStage.AWAY))
         directory.admitted(replace(DIAL, dial=2), "g1")
     directory.beat("g0", now_s=GRACE_S + 1.0)
     directory.devices.sweep(GRACE_S + 1.0)
