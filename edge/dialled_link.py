@@ -263,7 +263,7 @@ class DialledLink:
                 async with asyncio.timeout(silence.left_s(now_s)):
                     if silence.is_late(now_s):
                         silence.pinged(now_s)
-                        (await connection.ping()).add_done_callback(self._ponged)
+                        asyncio.ensure_future(await connection.ping()).add_done_callback(self._ponged)
                         continue
                     message: str | bytes = await connection.recv()
                     return message

@@ -258,8 +258,8 @@ class DialledDevices:
 
     def _settled(self, now_s: float) -> bool:
         """Return whether a device that is not known is new: no gateway that is to run has yet to tell of it."""
-        told = {name for name, state in self.gateways.items() if state.has_told_all}
-        self._is_settled = self._is_settled or self.wanted <= told or now_s >= self._first_beat_at_s + GRACE_S
+        heard = {name for name, state in self.gateways.items() if state.has_told_all}
+        self._is_settled = self._is_settled or self.wanted <= heard or now_s >= self._first_beat_at_s + GRACE_S
         return self._is_settled
 
     def _admission(self, device: DialledDevice, here: GatewayState) -> DeviceAdmission:
