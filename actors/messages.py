@@ -171,10 +171,11 @@ _DRAFTER_PREFIX = "drafter-"
 
 @dataclass(frozen=True, slots=True, order=True)
 class DrafterId:
-    """One drafter actor; also its actor name."""
+    """One drafter actor, also its actor name; or one process of a device that dialled in."""
 
     group: str
     index: int
+    incarnation: int = 0  # of a device: what is said about an earlier process of it is not about this one
 
     @property
     def actor_name(self) -> str:
@@ -182,7 +183,12 @@ class DrafterId:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle faster than a dataclass does by default: a heartbeat may have one for each response."""
-        return DrafterId, (self.group, self.index)
+        return DrafterId, (self.group, self.index, self.incarnation)
+
+    @property
+    def place(self) -> "DrafterId":
+        """Its place in the group, whichever process has it."""
+        return DrafterId(self.group, self.index) if self.incarnation else self
 
     @classmethod
     def named(cls, actor_name: str) -> "DrafterId | None":

@@ -25,6 +25,9 @@ class DevicePlaces:
         if not self._of_identity[identity]:
             del self._of_identity[identity]
 
+    def is_taken(self, place: DrafterId) -> bool:
+        return place.index in self._taken[place.group]
+
     def find(self, groups: Sequence[DrafterGroupConfig], identity: str) -> DrafterId | Refused:
         """Return a free place for a device in the first group that takes it."""
         if self._of_identity[identity] >= MOST_OF_ONE:

@@ -45,8 +45,8 @@ class GatewayState:
 class DialledDevice:
     """One process of a device. Pickled, it is the handle that coordinators lease."""
 
-    def __init__(self, drafter: DrafterId, dial: DeviceDial, incarnation: int, gateway: GatewayState) -> None:
-        self.drafter, self.dial, self.incarnation, self.gateway = drafter, dial, incarnation, gateway
+    def __init__(self, drafter: DrafterId, dial: DeviceDial, gateway: GatewayState) -> None:
+        self.drafter, self.dial, self.gateway = drafter, dial, gateway
         self.coming: GatewayState | None = None  # where it has dialled too, and is not ready yet
         self._moved = asyncio.Event()
         self.away_at_s: float | None = None  # None: it is connected
@@ -55,6 +55,10 @@ class DialledDevice:
         self.messages: VersionRange = MESSAGES_BEFORE_RANGES  # as of a drafter actor's handle
         self.versions: Versions = VERSIONS
         self.sent_bytes = self.received_bytes = 0
+
+    @property
+    def incarnation(self) -> int:
+        return self.drafter.incarnation
 
     @property
     def card(self) -> "RelayedMethod":

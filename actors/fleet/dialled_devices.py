@@ -8,6 +8,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 from actors.fleet.device_bans import REPLACED_S, DeviceBans
 from actors.fleet.device_places import DevicePlaces
@@ -56,9 +57,8 @@ class DialledDevices:
         self.gateways: dict[str, GatewayState] = {}  # by actor name
         self._devices: dict[str, DialledDevice] = {}  # by name
         self._by_id: dict[DrafterId, DialledDevice] = {}
-        self._left_ids = set[DrafterId]()
         self._bans, self._places = DeviceBans(), DevicePlaces()
-        self._last_incarnation = 0
+        self._last_incarnation, self._first_given = 0, math.inf
         self.wanted = frozenset[str]()  # gateways
         self._first_beat_at_s = math.inf
         self._is_settled = False  # whether all of these have told this fleet, which may be a later one, who is there
@@ -73,8 +73,8 @@ class DialledDevices:
         return self._by_id.get(drafter)
 
     def knows_gone(self, drafter: DrafterId, now_s: float) -> bool:
-        """Return whether one that is not here is gone: it was here, or any gateway had the grace to tell of it."""
-        return drafter in self._left_ids or now_s >= self._first_beat_at_s + GRACE_S
+        """Return whether one that is not here is gone: this fleet let it in, or its gateway had time to tell of it."""
+        return drafter.incarnation >= self._first_given or now_s >= self._first_beat_at_s + GRACE_S
 
     def status_of(self, drafter: DrafterId) -> DialledStatus | None:
         if (device := self._by_id.get(drafter)) is None:
@@ -117,7 +117,8 @@ class DialledDevices:
         if isinstance(drafter, Refused):
             return drafter
         self._last_incarnation = max(self._last_incarnation + 1, time.time_ns() // 1000)
-        device = DialledDevice(drafter, dial, self._last_incarnation, state)
+        self._first_given = min(self._first_given, self._last_incarnation)
+        device = DialledDevice(replace(drafter, incarnation=self._last_incarnation), dial, state)
         self._enter(device, now_s)
         device.away_at_s = now_s  # until its gateway says that it is there
         return self._admission(device, state)
@@ -246,10 +247,10 @@ class DialledDevices:
     def _learn(self, row: DeviceRow, state: GatewayState, now_s: float) -> DialledDevice | None:
         """Enter a device that an earlier fleet let in."""
         group = next((one for one in self.groups or () if one.name == row.drafter.group), None)
-        if group is None or not group.may_join(row.dial.identity) or row.drafter in self._by_id:
+        if group is None or not group.may_join(row.dial.identity) or self._places.is_taken(row.drafter):
             return None
         self._last_incarnation = max(self._last_incarnation, row.incarnation)
-        device = DialledDevice(row.drafter, row.dial, row.incarnation, state)
+        device = DialledDevice(row.drafter, row.dial, state)
         self._enter(device, now_s)
         return device
 
@@ -286,7 +287,6 @@ class DialledDevices:
 
     def _remove(self, device: DialledDevice) -> None:
         del self._devices[device.dial.device], self._by_id[device.drafter]
-        self._left_ids.add(device.drafter)
         self._places.free(device.drafter, device.dial.identity)
         event(log, "device_left", drafter=device.drafter.actor_name, device=device.dial.device)
         self._left(device.drafter)

@@ -38,6 +38,7 @@ class LeaseTable:
 
     def __init__(self) -> None:
         self._entries: dict[DrafterId, _LeaseEntry] = {}
+        self._at: dict[tuple[str, int], DrafterId] = {}
         self._names: list[DrafterId] | None = None  # all drafters, sorted; None: to be sorted anew
         self._holders: dict[GenerationId, DrafterId] = {}
         self._of_owner: dict[str, set[GenerationId]] = {}  # only owners that have leases
@@ -63,6 +64,7 @@ class LeaseTable:
         """Add a drafter that is still starting; ``mark_ready`` lets it be leased. A known drafter stays as it is."""
         if drafter not in self._entries:
             self._entries[drafter] = _LeaseEntry(capacity)
+            self._at[drafter.group, drafter.index] = drafter
             self._states[drafter.group, DrafterState.STARTING] += 1
             self._names = None
 
@@ -70,6 +72,7 @@ class LeaseTable:
         """Remove a drafter; return the generations whose leases end."""
         orphans = self.mark_lost(drafter)
         self._states[drafter.group, self._entries.pop(drafter).state] -= 1
+        del self._at[drafter.group, drafter.index]
         self._names = None
         return orphans
 
@@ -108,9 +111,9 @@ class LeaseTable:
         best: tuple[float, DrafterId] | None = None
         for group, strikes in self._with_room.items():
             if groups is None or group in groups:
-                index = strikes.first({one.index for one in exclude if one.group == group})
+                index = strikes.first({one.index for one in exclude if one.group == group and one in self._entries})
                 if index is not None:
-                    found = strikes.rank(index), DrafterId(group, index)
+                    found = strikes.rank(index), self._at[group, index]
                     best = found if best is None else min(best, found)
         if best is None:
             return None

@@ -93,7 +93,7 @@ class DrafterBook:
         self._asked: set[DrafterId] = set()  # since ``take_worst``
 
     def record(self, drafter: DrafterId) -> DrafterRecord:
-        return self._records.setdefault(drafter, DrafterRecord())
+        return self._records.setdefault(drafter.place, DrafterRecord())
 
     def acceptance(self, drafter: DrafterId) -> AcceptanceBook:
         """Return the acceptance of all trusted drafters with this one's model, or of its group if that is untrusted."""

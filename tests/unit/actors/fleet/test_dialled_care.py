@@ -83,6 +83,11 @@ class Site:
         self.admission = found
         await self.tell(stage)
 
+    @property
+    def first(self) -> DrafterId:
+        """The drafter that is leased."""
+        return FIRST if self.admission is None else self.admission.drafter
+
     async def status(self) -> FleetStatus:
         return await self.fleet.status()
 
@@ -109,8 +114,8 @@ def test_a_device_is_leased_once_it_has_drafted_a_token() -> None:
         await site.state(DrafterState.READY)
         leased = await site.fleet.lease("g", owner="c")
         assert leased is not None
-        assert leased[0] == FIRST
-        assert (await site.fleet.locate(FIRST)).incarnation == leased[1].incarnation
+        assert leased[0].place == FIRST
+        assert (await site.fleet.locate(site.first)).incarnation == leased[1].incarnation
         status = await site.status()
         (drafter,), (gateway,) = status.drafters, status.gateways
         assert drafter.dialled is not None
@@ -142,7 +147,32 @@ def test_a_device_that_says_goodbye_loses_its_leases() -> None:
         assert await site.fleet.lease("g", owner="c") is not None
         await site.tell(DeviceStage.GONE)
         assert (await site.status()).drafters == ()
-        assert await site.fleet.locate(FIRST) is None
+        assert await site.fleet.locate(site.first) is None
+
+    on_site(test)
+
+
+def test_what_is_said_of_an_earlier_process_does_not_hurt_the_newer_one() -> None:
+    async def test(site: Site) -> None:
+        await site.state(DrafterState.READY)
+        assert await site.fleet.lease("g", owner="c") is not None
+        before, newer = site.first, replace(DIAL, process=b"process2")
+        admission = await site.fleet.admit("g", newer)
+        assert isinstance(admission, DeviceAdmission)
+        assert admission.drafter.place == before.place
+        ready = DeviceRow(newer, admission.drafter, admission.incarnation, DeviceStage.READY)
+        await site.fleet.gateway_beat(GatewayBeat("g", 1, PLACE, "g:8443", (ready,)))
+        await site.state(DrafterState.READY)
+        for generation in "gh":
+            await site.fleet.report_broken(before, "lies", generation)
+        await site.fleet.report_lost(before)
+        await site.fleet.beat(replace(beat("c"), settings=SETTINGS, held={"g": before}))
+        (drafter,) = (await site.status()).drafters
+        assert (drafter.state, drafter.generations) == (DrafterState.READY, 0), "whose lease of it is no lease of this"
+        assert await site.fleet.locate(before) is None
+        leased = await site.fleet.lease("h", exclude=(before,), owner="c")
+        assert leased is not None, "and it is not the one that was tried in vain"
+        assert leased[0] == admission.drafter
 
     on_site(test)
 
@@ -153,11 +183,11 @@ def test_a_restarted_fleet_says_where_a_device_is_as_soon_as_it_is_told() -> Non
         await before.joined()
         site.admission = before.admission
         with pytest.raises(FleetUnavailableError, match="far-0 is not known yet"):
-            await site.fleet.locate(FIRST)
+            await site.fleet.locate(site.first)
         await site.fleet.beat(replace(beat(), settings=SETTINGS))
         await site.tell(DeviceStage.LOADING, everything=True)
         assert before.admission is not None
-        assert (await site.fleet.locate(FIRST)).incarnation == before.admission.incarnation
+        assert (await site.fleet.locate(site.first)).incarnation == before.admission.incarnation
 
     bounded(run())
 
@@ -257,7 +287,7 @@ def test_a_device_that_answers_its_card_with_something_else_is_refused() -> None
 def test_a_device_is_asked_what_it_holds_and_drops_what_nobody_leased() -> None:
     async def test(site: Site) -> None:
         await site.state(DrafterState.READY)
-        device = await site.fleet.locate(FIRST)
+        device = await site.fleet.locate(site.first)
         reply = await device.held.at_most(4096).remote()
         assert reply.generations == ()
 

@@ -7,6 +7,7 @@ import pytest
 
 from actors.fleet.device_bans import DIALS_PER_MINUTE
 from actors.fleet.device_places import MOST_OF_ONE
+from actors.fleet.dialled_device import DialledDevice
 from actors.fleet.dialled_devices import DialledDevices
 from actors.gateway_beats import GRACE_S, DeviceAdmission, DeviceDial, DeviceRow, DeviceStage, GatewayBeat, GatewayNews
 from actors.gateway_link import DialledHandle, GatewayPlace, RelayOutcome
@@ -39,7 +40,7 @@ class Directory:
         self.gateways = {"g0": Ends(), "g1": Ends()}
 
         def noted(what: str) -> object:
-            return lambda drafter, *_: self.happened.append((what, drafter))
+            return lambda drafter, *_: self.happened.append((what, drafter.place))
 
         self.devices = DialledDevices(self.gateways.__getitem__, *map(noted, ("joined", "away", "left", "broke")))  # type: ignore[arg-type]
         self.devices.wanted = frozenset(self.gateways)
@@ -59,6 +60,11 @@ class Directory:
         assert isinstance(found, DeviceAdmission), found
         return found
 
+    @property
+    def first(self) -> DialledDevice:
+        (found,) = (device for device in self.devices.all if device.drafter.place == FIRST)
+        return found
+
     def refused(self, dial: DeviceDial = DIAL, gateway: str = "g0", now_s: float = 0.0) -> RefusalCode:
         found = self.devices.admit(gateway, dial, now_s)
         assert isinstance(found, Refused)
@@ -71,8 +77,8 @@ def row(admission: DeviceAdmission, stage: DeviceStage = DeviceStage.READY, dial
 
 def test_a_device_is_a_drafter_of_the_first_group_that_takes_it() -> None:
     directory = Directory()
-    assert directory.admitted().drafter == FIRST
-    assert directory.admitted(replace(DIAL, device="b1", identity="b1")).drafter == SECOND
+    assert directory.admitted().drafter.place == FIRST
+    assert directory.admitted(replace(DIAL, device="b1", identity="b1")).drafter.place == SECOND
     assert directory.refused(replace(DIAL, device="b2", identity="b2")) is RefusalCode.GROUP_FULL
     assert directory.refused(replace(DIAL, device="c", identity="c")) is RefusalCode.GROUP_CLOSED
     assert directory.happened == [("joined", FIRST), ("joined", SECOND)]
@@ -84,11 +90,10 @@ def test_the_same_process_moves_once_it_is_ready_elsewhere() -> None:
     first = directory.admitted()
     directory.beat("g0", row(first))
     again = directory.admitted(moved, "g1")
-    assert (again.drafter, again.incarnation, again.others) == (FIRST, first.incarnation, ("g0:8443",))
+    assert (again.drafter.place, again.incarnation, again.others) == (FIRST, first.incarnation, ("g0:8443",))
     assert directory.beat("g1", row(first, DeviceStage.LOADING, moved)).ended == ()
     assert directory.gateways["g0"].ended == []
-    device = directory.devices.at(FIRST)
-    assert device is not None
+    device = directory.first
     assert device.gateway.name == "g0"
     directory.beat("g1", row(first, DeviceStage.READY, moved))
     assert device.gateway.name == "g1"
@@ -126,7 +131,7 @@ def test_a_device_that_is_turned_away_while_it_moves_is_so_at_both_gateways() ->
     first = directory.admitted()
     directory.beat("g0", row(first))
     directory.admitted(moved, "g1")
-    directory.devices.turn_away(FIRST, "lies", 20.0, 0.0)
+    directory.devices.turn_away(directory.first.drafter, "lies", 20.0, 0.0)
     for gateway in directory.gateways.values():
         ((incarnation, last),) = gateway.ended
         assert last is not None
@@ -148,7 +153,7 @@ def test_a_newer_process_fences_the_older_one() -> None:
     directory = Directory()
     first = directory.admitted()
     newer = directory.admitted(replace(DIAL, process=b"process2"), "g1")
-    assert newer.drafter == FIRST
+    assert newer.drafter.place == FIRST
     assert newer.incarnation > first.incarnation
     ((incarnation, last),) = directory.gateways["g0"].ended
     assert incarnation == first.incarnation
@@ -166,10 +171,9 @@ def test_a_process_that_was_replaced_may_not_come_back_at_once() -> None:
     assert directory.devices.admit("g0", replace(DIAL, dial=2), 10.0) == Refused(
         RefusalCode.REPLACED, "replaced by a newer process of the same identity", 50
     )
-    device = directory.devices.at(FIRST)
-    assert device is not None
+    device = directory.first
     assert device.incarnation == newer.incarnation
-    assert directory.admitted(replace(DIAL, dial=3), now_s=60.0).drafter == FIRST
+    assert directory.admitted(replace(DIAL, dial=3), now_s=60.0).drafter.place == FIRST
 
 
 def test_one_key_dials_so_often_and_keeps_no_other_out() -> None:
@@ -254,12 +258,11 @@ def test_a_fleet_that_was_restarted_learns_who_is_here_once_it_knows_its_groups(
     directory.devices.want((GROUP,))
     assert directory.beat("g0", known, everything=True).ended == ()
     assert directory.happened == [("joined", FIRST)]
-    found = directory.devices.at(FIRST)
-    assert found is not None
+    found = directory.first
     assert found.incarnation == first.incarnation
     assert directory.refused(now_s=GRACE_S - 1.0) is RefusalCode.BUSY, "another gateway may have it"
     directory.beat("g0", now_s=GRACE_S)
-    assert directory.admitted(now_s=GRACE_S).drafter == SECOND
+    assert directory.admitted(now_s=GRACE_S).drafter.place == SECOND
     assert directory.admitted(now_s=GRACE_S, dial=replace(DIAL, dial=2)).incarnation > first.incarnation
 
 
@@ -306,14 +309,14 @@ def test_a_closed_group_turns_its_devices_away() -> None:
 def test_a_device_that_is_turned_away_may_not_come_in_before_its_pause_is_over() -> None:
     directory = Directory()
     directory.admitted()
-    directory.devices.turn_away(FIRST, "lies", 20.0, 0.0)
+    directory.devices.turn_away(directory.first.drafter, "lies", 20.0, 0.0)
     refused = directory.devices.admit("g0", replace(DIAL, dial=2), 5.0)
     assert refused == Refused(RefusalCode.UNFIT, "lies", 15)
     directory.beat(now_s=1.0 + GRACE_S)
     directory.devices.sweep(1.0 + GRACE_S)
-    assert directory.devices.at(FIRST) is not None, "so that /status tells why"
+    assert directory.first, "so that /status tells why"
     directory.beat(now_s=20.0)
-    assert directory.admitted(replace(DIAL, dial=3), now_s=21.0).drafter == FIRST
+    assert directory.admitted(replace(DIAL, dial=3), now_s=21.0).drafter.place == FIRST
 
 
 @pytest.mark.parametrize("was_here", [False, True])
@@ -327,7 +330,7 @@ def test_a_device_that_was_let_in_and_never_came_is_given_up(was_here: bool) -> 
     directory.beat("g0", now_s=GRACE_S + 1.0)
     directory.devices.sweep(GRACE_S + 1.0)
     assert directory.happened[-1] == ("left", FIRST)
-    assert directory.devices.at(FIRST) is None
+    assert not directory.devices.all
 
 
 def test_a_device_that_does_not_load_its_drafter_in_time_is_turned_away() -> None:
@@ -339,7 +342,7 @@ def test_a_device_that_does_not_load_its_drafter_in_time_is_turned_away() -> Non
     ((incarnation, last),) = directory.gateways["g0"].ended
     assert last is not None
     assert (incarnation, last.code, last.retry_after_s) == (first.incarnation, RefusalCode.UNFIT, 60)
-    assert directory.devices.at(FIRST) is None
+    assert not directory.devices.all
 
 
 def test_a_breach_is_told_once() -> None:
@@ -371,8 +374,7 @@ def test_one_key_can_take_a_few_places_only() -> None:
 def test_a_device_is_leased_as_where_it_is_now() -> None:
     directory = Directory()
     first = directory.admitted()
-    device = directory.devices.at(FIRST)
-    assert device is not None
+    device = directory.first
     leased = pickle.loads(pickle.dumps(device))
     assert leased == DialledHandle(PLACE, first.incarnation, device.versions)
     assert b"secret" not in repr(leased).encode()

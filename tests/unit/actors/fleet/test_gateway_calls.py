@@ -43,7 +43,7 @@ def state(name: str, calls: Hung) -> GatewayState:
 def test_a_call_that_a_hung_gateway_has_follows_its_device_elsewhere() -> None:
     async def test() -> None:
         hung = Hung()
-        device = DialledDevice(DrafterId("far", 0), DIAL, 1, state("g0", hung))
+        device = DialledDevice(DrafterId("far", 0, 1), DIAL, state("g0", hung))
         asked = asyncio.create_task(device.card.remote())
         await hung.asked.wait()
         device.move(DIAL, state("g1", Hung(plain(CARD))))

@@ -69,7 +69,7 @@ class DirectFleet:
 
     def __post_init__(self) -> None:
         def noted(what: str) -> Callable[..., None]:
-            return lambda drafter, *_: self.happened.append((what, drafter))
+            return lambda drafter, *_: self.happened.append((what, drafter.place))
 
         self.devices = DialledDevices(
             lambda name: GatewayPort(self.gateways[name]), *map(noted, ("joined", "away", "left", "broke"))
@@ -86,7 +86,8 @@ class DirectFleet:
         return device.incarnation
 
     def handle(self, drafter: DrafterId = FIRST) -> DialledHandle | None:
-        leased: DialledHandle | None = pickle.loads(pickle.dumps(self.devices.at(drafter)))  # as Ray brings it
+        found = next((one for one in self.devices.all if one.drafter.place == drafter), None)
+        leased: DialledHandle | None = pickle.loads(pickle.dumps(found))  # as Ray brings it
         return leased
 
 

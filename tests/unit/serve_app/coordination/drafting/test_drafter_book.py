@@ -15,6 +15,12 @@ drafters:
 """
 
 
+def test_what_is_known_of_a_devices_link_outlives_its_process() -> None:
+    drafting = generations_settings(parse_config(TEXT, "test")).drafting
+    book = DrafterBook(drafting.drafters)
+    assert book.record(DrafterId("chains", 0, 7)) is book.record(DrafterId("chains", 0, 8)), "or records would pile up"
+
+
 def test_a_choice_sees_of_a_device_whether_it_stops_and_whether_it_logs() -> None:
     drafting = generations_settings(parse_config(TEXT, "test")).drafting
     book = DrafterBook(drafting.drafters)
