@@ -34,7 +34,9 @@ _PAUSE_S = 0.1  # before calls are sent again where nothing has changed, on aver
 _MOST_PAUSE_S = 1.0  # doubled each time up to this
 _LOOKS = 8  # at a time: what more devices wait for waits here, and not at the fleet
 _MOST_PAUSES = 4096
-_CONNECT_S = 3.0
+_CONNECT_S = 1.5
+_QUIET_S = 0.8  # of a gateway that calls wait for; then it is asked for a sign of life, and after as long given up
+_NO_DEVICE = 0  # an incarnation; calls of it are answered at once
 _NUMBERS = 2**32
 
 Outcome = tuple[RelayOutcome, bytes]
@@ -47,7 +49,7 @@ class GatewayLink:
     def __init__(self, place: GatewayPlace) -> None:
         self._place = place
         self._waiting: dict[int, asyncio.Future[Outcome]] = {}
-        self._number = 0
+        self._number = self._heard = 0  # frames
         self._writer: LinkWriter | None = None
         self._opening: asyncio.Future[LinkWriter] | None = None
         self._running: asyncio.Task[None] | None = None
@@ -57,7 +59,7 @@ class GatewayLink:
         writer = self._writer or await self._opened()
         if writer is not self._writer:
             raise ConnectionError("the stream was closed as soon as it was open")
-        self._number = number = (self._number + 1) % _NUMBERS
+        number = self._next_number()
         self._waiting[number] = waiting = asyncio.get_running_loop().create_future()
         try:
             writer.put_call(incarnation, number, most_bytes, call)
@@ -69,8 +71,7 @@ class GatewayLink:
     def tell(self, incarnation: int, call: bytes) -> None:
         """Send a call whose reply nobody waits for, if the stream is open."""
         if self._writer is not None:
-            self._number = (self._number + 1) % _NUMBERS
-            self._writer.put_call(incarnation, self._number, reply_bytes("close"), call)
+            self._writer.put_call(incarnation, self._next_number(), reply_bytes("close"), call)
 
     @property
     def is_closed(self) -> bool:
@@ -80,6 +81,23 @@ class GatewayLink:
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait({self._running})
+
+    def _next_number(self) -> int:
+        self._number = (self._number + 1) % _NUMBERS
+        return self._number
+
+    async def _watch(self, stream: asyncio.StreamWriter, writer: LinkWriter) -> None:
+        """Break a stream on which nothing comes though calls wait: a gateway that hangs, or is cut off, ends none."""
+        heard, is_asked = self._heard, False
+        while True:
+            await asyncio.sleep(_QUIET_S)
+            if not self._waiting or self._heard != heard:
+                heard, is_asked = self._heard, False
+            elif is_asked:
+                stream.transport.abort()
+            else:
+                is_asked = True
+                writer.put_call(_NO_DEVICE, self._next_number(), 0, b"")
 
     async def _opened(self) -> LinkWriter:
         if self._opening is None or self._opening.done():
@@ -91,14 +109,17 @@ class GatewayLink:
     async def _run(self, opening: "asyncio.Future[LinkWriter]") -> None:
         error = ConnectionError("the gateway has ended the stream")
         stream: asyncio.StreamWriter | None = None
+        watching: asyncio.Task[None] | None = None
         try:
             async with asyncio.timeout(_CONNECT_S):
                 reader, stream = await asyncio.open_connection(self._place.host, self._place.port)
                 await prove_to_listener(reader, stream, self._place.secret)
             self._writer = LinkWriter(stream)
             opening.set_result(self._writer)
+            watching = asyncio.create_task(self._watch(stream, self._writer))
             while True:
                 frame = await read_relayed(reader)
+                self._heard += 1
                 waiting = self._waiting.get(frame.number)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(reply_of(frame))
@@ -111,6 +132,8 @@ class GatewayLink:
             for waiting in self._waiting.values():
                 if not waiting.done():
                     waiting.set_exception(error)
+            if watching is not None:
+                watching.cancel()
             if stream is not None:
                 stream.transport.abort()
 
