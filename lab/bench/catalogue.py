@@ -10,6 +10,7 @@ _MODULES = {
     "engine": "lab.bench.passes.command",
     "engines": "lab.bench.engines.command",
     "exactness": "lab.bench.exactness.command",
+    "gateway": "lab.bench.gateway.command",
     "gpu": "lab.bench.gpu.command",
     "load": "lab.bench.load.command",
     "overhead": "lab.bench.load.overhead",

@@ -16,6 +16,8 @@ MISTAKES = (
     "bench capacity --seed -1",
     "bench clients --json .",
     "bench engine --repeats 0",
+    "bench gateway --devices 0",
+    "bench gateway --rate 0",
     "bench engines --clients 0",
     "bench engines --windows -1",
     "bench exactness --requests 0",

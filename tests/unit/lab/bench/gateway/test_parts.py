@@ -1,0 +1,46 @@
+"""The parts at tiny sizes: what they measure is all there, by real gateways and devices that dial in over TLS."""
+
+import json
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+from lab.bench.gateway.rounds import greedy_round
+from lab.bench.gateway.tun_link import _changed
+from outrider.wire.calls import read_call
+from outrider.wire.replies import Answer, read_reply
+
+SIZES = ["--devices", "6", "--rate", "30", "--redials", "4", "--drafting", "3", "--rounds", "30"]
+SIZES += ["--seconds", "2"]
+
+
+def test_parts_measure_what_they_say(tmp_path: Path) -> None:
+    file = tmp_path / "record.json"
+    run = [sys.executable, "-m", "cluster.cli", "bench", "gateway", "--parts", "load", "storm", *SIZES]
+    subprocess.run([*run, "--json", str(file)], check=True, timeout=200)
+    (load,), (storm,) = (json.loads(file.read_text())[part] for part in ("load", "storm"))
+    assert load["unanswered"] == 0
+    assert load["exchanges_per_s"] > 0
+    assert load["gateway_us"] > 0
+    assert 0 < storm["first_s"] <= storm["half_s"] <= storm["all_s"] < 60
+    assert storm["unanswered"] == 0
+
+
+def test_a_round_is_one_that_a_device_reads() -> None:
+    call, reply = greedy_round("text")
+    method, (generation, _) = read_call(call)
+    assert (method, generation) == ("exchange", "text")
+    assert isinstance(read_reply(reply), Answer)
+
+
+def test_a_checksum_stays_right_when_an_address_is_another() -> None:
+    def checksum(packet: bytes) -> int:
+        total = sum(struct.unpack(f">{len(packet) // 2}H", packet))
+        while total >> 16:
+            total = (total & 0xFFFF) + (total >> 16)
+        return ~total & 0xFFFF
+
+    old, new, rest = socket.inet_aton("10.88.0.2"), socket.inet_aton("10.88.9.201"), bytes(range(40))
+    assert _changed(checksum(rest + old), old, new) == checksum(rest + new)
