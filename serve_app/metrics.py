@@ -63,6 +63,12 @@ def _histogram(name: str, text: str, boundaries: Sequence[float], *labels: str) 
 RESPONSES = _counter("responses_total", "Responses by how they ended: stop, length, cancelled, refused, failed", "end")
 RUNNING = _gauge("responses_running", "Responses running")
 TTFT_S = _histogram("time_to_first_token_seconds", "From request to first chunk", _LATENCY_S)
+FIRST_TOKEN_PHASE_S = _histogram(
+    "first_token_phase_seconds",
+    "Parts of the time to the first token: read, route (of ingresses), admission, queue, prefill (of coordinators)",
+    _LATENCY_S,
+    "phase",
+)
 INTER_TOKEN_S = _histogram("inter_token_latency_seconds", "Between tokens, a chunk's time shared by them", _LATENCY_S)
 E2E_S = _histogram("e2e_request_latency_seconds", "From request to last chunk", _LATENCY_S)
 PROMPT_TOKENS = _counter("prompt_tokens_total", "Prompt tokens of started responses")
@@ -149,6 +155,11 @@ COST_ERROR = _histogram(
 )
 PREDICTED_S = _counter("verify_predicted_seconds_total", "Time of steps with blocks, as the cost model predicted it")
 MEASURED_S = _counter("verify_measured_seconds_total", "Time of the same steps, as it was measured")
+PREFIX_TOKENS = _counter(
+    "prefix_cache_tokens_total",
+    "Prompt tokens of begun responses, by whether their KV was resident: hit, miss",
+    "outcome",
+)
 VERIFIER_READY = _gauge("verifier_ready", "1: a coordinator's verifier answers, 0: it is being started")
 VERIFIER_IDLE_S = _counter("verifier_idle_seconds_total", "Time in which the verifier had nothing to do")
 GENERATIONS = _gauge("generations", "Generations at a coordinator: running, queued", "state")

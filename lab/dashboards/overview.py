@@ -95,6 +95,10 @@ _TIMES = row(
         "From request to first chunk.",
         *percentiles(m.TTFT_S, CLUSTER),
     ),
+    Panel("First token by phase, 95 of 100", "s", width=6, to="verifier").showing(
+        "read: parsing and tokenising; route: to a coordinator; admission; queue: for the verifier; prefill.",
+        Query(quantile(0.95, m.FIRST_TOKEN_PHASE_S, CLUSTER, by="phase"), "{{phase}}"),
+    ),
     Panel("Between tokens", "s", width=6).showing(
         "The time between two chunks, shared by the tokens of the later one.",
         *percentiles(m.INTER_TOKEN_S, CLUSTER),

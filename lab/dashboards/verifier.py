@@ -1,7 +1,7 @@
 """Board: the verifier's batches, predicted against measured time, memory and admission."""
 
 from lab.dashboards.board import Board, Panel, Query, Shape, Variable, row
-from lab.dashboards.promql import CLUSTER, COORDINATOR, RATE, buckets, percentiles, rate, ratio, series, total
+from lab.dashboards.promql import COORDINATOR, COORDINATOR_LABEL, RATE, buckets, percentiles, rate, ratio, series, total
 from serve_app import metrics as m
 
 _NOW = row(
@@ -90,10 +90,13 @@ _MEMORY = row(
         Query(total(m.KV_BLOCKS, COORDINATOR, by="state"), "{{state}}"),
     ),
     Panel("Prompt tokens in cache", "percentunit", to="overview").showing(
-        "Share of prompt tokens with resident KV.",
-        ratio(
-            rate(m.CACHED_TOKENS, CLUSTER),
-            rate(m.PROMPT_TOKENS, CLUSTER),
+        "Share of prompt tokens with resident KV, by coordinator. One far below the others: routing, or little memory.",
+        Query(
+            ratio(
+                rate(m.PREFIX_TOKENS, COORDINATOR, 'outcome="hit"', by=COORDINATOR_LABEL),
+                rate(m.PREFIX_TOKENS, COORDINATOR, by=COORDINATOR_LABEL),
+            ),
+            f"{{{{{COORDINATOR_LABEL}}}}}",
         ),
     ),
     Panel("Evictions", "short").showing(

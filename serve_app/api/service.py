@@ -209,6 +209,10 @@ class Service(Protocol):
     @property
     def load(self) -> int: ...
 
+    def first_token_phase(self, phase: str, seconds: float) -> None:
+        """Record a part of the time to a first token."""
+        ...
+
     def used(self, key: str, *, prompt_tokens: int, generation_tokens: int) -> None:
         """Count what an ended request took, for the name of its API key."""
         ...

@@ -81,7 +81,8 @@ class CoordinatorService:
         """``replica`` labels this ingress's metrics; ``fleet`` is found by name if it is None."""
         self._traces = traces
         self._coordinator = coordinator.options(_by_reference=False)
-        self._streams = CoordinatorStreams(coordinator, self._others_ready, self._should_migrate)
+        routed = partial(self.first_token_phase, "route")
+        self._streams = CoordinatorStreams(coordinator, self._others_ready, self._should_migrate, routed)
         self._fleet = fleet or Named(partial(find_fleet, settings.namespace), _READY_DEADLINE_S)
         self._replica = replica
         self._registry = CollectorRegistry()
@@ -196,6 +197,9 @@ class CoordinatorService:
     @property
     def load(self) -> int:
         return self._meter.running
+
+    def first_token_phase(self, phase: str, seconds: float) -> None:
+        self._sink.record(metrics.FIRST_TOKEN_PHASE_S, seconds, phase=phase)
 
     def used(self, key: str, *, prompt_tokens: int, generation_tokens: int) -> None:
         self._meter.used(key, prompt_tokens=prompt_tokens, generation_tokens=generation_tokens)

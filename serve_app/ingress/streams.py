@@ -114,13 +114,15 @@ class CoordinatorStreams:
         coordinator: DeploymentHandle[Any],
         elsewhere: Callable[[str], Awaitable[bool]],
         should_migrate: Callable[[str], bool],
+        routed: Callable[[float], None] = lambda _: None,
     ) -> None:
         """Open no stream yet.
 
         ``elsewhere`` returns whether a coordinator other than the named one can make responses now, ``should_migrate``
-        whether a response of the named one is to move now, as that is draining.
+        whether a response of the named one is to move now, as that is draining. ``routed`` is called with the seconds
+        that a new response took to get to a coordinator.
         """
-        self._elsewhere, self._should_migrate = elsewhere, should_migrate
+        self._elsewhere, self._should_migrate, self._routed = elsewhere, should_migrate, routed
         self._routing = FairGate(_ROUTED, _WAIT_FOR_ROUTING)
         self._name = uuid.uuid4().hex[:12]
         self._coordinators = coordinator.options(_by_reference=False)
@@ -169,6 +171,7 @@ class CoordinatorStreams:
         disconnected. So clients that connect and disconnect do not get more calls routed than others.
         """
         loop = asyncio.get_running_loop()
+        since_s = loop.time()
         call: Any = None  # a DeploymentResponseGenerator
         first: asyncio.Future[str] | None = None
         try:
@@ -180,6 +183,8 @@ class CoordinatorStreams:
             first.add_done_callback(lambda _: release())
             coordinator = await asyncio.shield(first)  # if this task is cancelled, ``first`` still ends the turn
             self._made_by[record.generation] = coordinator
+            if not record.output_ids:
+                self._routed(loop.time() - since_s)
             self._hear(coordinator)
             self._tell_soon(coordinator)
             async for _ in replies:

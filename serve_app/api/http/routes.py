@@ -193,7 +193,9 @@ async def _respond(
         ignored = IgnoredFields.of(limits)
         read = partial(_read, content, form, service.tokenizer, tenant, limits, everybodys, ignored)
         await turns.next(limits.account)
+        since_s = time.monotonic()
         asked, prompts, asked_grammar, message = await threads.run(limits.account, read)
+        service.first_token_phase("read", time.monotonic() - since_s)
         record.headers |= ignored.headers
     await turns.next(limits.account)
     identity = ResponseIdentity(f"{form.id_prefix}{uuid.uuid4().hex}", record.request_id, secrets.randbits(64))

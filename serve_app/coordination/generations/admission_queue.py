@@ -104,6 +104,8 @@ class AdmissionQueue:
             admitted = await waiting
             place = AdmittedResponse(request, admitted.slo)
             self._sink.record(metrics.ADMISSION_WAIT_S, admitted.waited_s, slo_class=admitted.slo.name)
+            if not request.output_ids:
+                self._sink.record(metrics.FIRST_TOKEN_PHASE_S, admitted.waited_s, phase="admission")
             yield place
         finally:
             reading.over()

@@ -39,6 +39,7 @@ from outrider.rounds.events import (
     Verify,
     VerifyResult,
 )
+from outrider.rounds.generation import Generation
 from outrider.rounds.machine import RoundMachine
 from outrider.rounds.present_load import PresentLoad
 from outrider.rounds.states import GenerationEvent, GenerationState
@@ -222,6 +223,7 @@ class RoundLoop:
             services.measured.round(rows, timing.committed_tokens, away_s, timing.mode)
         else:
             self._has_begun = True
+            _note_prefill(services.sink, self._generation, timing)
             services.tuner.began(name, now_s, counts=self._rounds.follows_tuner)
 
     def _report(self, effect: Report | Measured) -> None:
@@ -325,3 +327,13 @@ async def _unless_lost(verified: Coroutine[Any, Any, VerifyResult]) -> VerifyRes
         return await verified
     except VerifierLostError:
         return None
+
+
+def _note_prefill(sink: Sink, generation: Generation, timing: RoundTiming) -> None:
+    request, cached = generation.request, generation.stats.cached_tokens
+    if request.output_ids:  # resumed: its client has had a token
+        return
+    sink.record(metrics.FIRST_TOKEN_PHASE_S, timing.queue_s, phase="queue")
+    sink.record(metrics.FIRST_TOKEN_PHASE_S, timing.verify_s, phase="prefill")
+    sink.record(metrics.PREFIX_TOKENS, cached, outcome="hit")
+    sink.record(metrics.PREFIX_TOKENS, max(0, len(request.prompt_ids) - cached), outcome="miss")

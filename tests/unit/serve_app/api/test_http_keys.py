@@ -116,6 +116,7 @@ def test_what_may_be_answered_is_counted_and_what_was_is_settled(stream: bool) -
     assert asked == QuotaRequest("alice", 2, prompt + 80)
     assert settled == prompt + 80
     assert served.taken == [("alice", prompt, 80)]
+    assert served.phases == ["read"], "once, whatever it asks for"
     assert asks(served, COMPLETION | {"stop": "quick", "stream": stream}).status_code == 200
     assert gate.settled[1] < gate.asked[1].tokens, "it ended early"
 

@@ -76,7 +76,12 @@ class TextService:
     hanging: asyncio.Event = field(default_factory=asyncio.Event)
     gate: Gate | None = None
     grammars: GrammarPool = GRAMMARS
+    phases: list[str] = field(default_factory=list)  # of first tokens
     taken: list[tuple[str, int, int]] = field(default_factory=list)  # key, prompt's and response's tokens
+
+    def first_token_phase(self, phase: str, seconds: float) -> None:
+        assert seconds >= 0.0
+        self.phases.append(phase)
 
     def used(self, key: str, *, prompt_tokens: int, generation_tokens: int) -> None:
         self.taken.append((key, prompt_tokens, generation_tokens))

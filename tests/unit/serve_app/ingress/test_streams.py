@@ -1,7 +1,7 @@
 """An ingress hears all responses of a coordinator on one stream, and loses none of them silently."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Container
+from collections.abc import AsyncGenerator, Callable, Container
 from dataclasses import replace
 from typing import Any, cast
 
@@ -26,13 +26,18 @@ from tests.unit.virtual_clock import now_s, on_loop
 REQUESTS = [request_for(name, window=0) for name in "abc"]
 
 
-def streams_of(handle: MemoryHandle, *others: str, drained: Container[str] = ()) -> CoordinatorStreams:
+def streams_of(
+    handle: MemoryHandle,
+    *others: str,
+    drained: Container[str] = (),
+    routed: Callable[[float], None] = lambda _: None,
+) -> CoordinatorStreams:
     """``others`` are coordinators that have a verifier."""
 
     async def elsewhere(coordinator: str) -> bool:
         return any(other != coordinator for other in others)
 
-    return CoordinatorStreams(cast("DeploymentHandle[Any]", handle), elsewhere, drained.__contains__)
+    return CoordinatorStreams(cast("DeploymentHandle[Any]", handle), elsewhere, drained.__contains__, routed)
 
 
 async def read(streams: CoordinatorStreams, request: GenerationRequest) -> list[GenerationChunk]:
@@ -49,6 +54,17 @@ async def test_responses_of_one_coordinator_share_a_stream_and_a_later_one_opens
         assert len(handle.chunks.streams) == opened
         await handle.closed()
         await asyncio.sleep(10.0)
+
+
+@on_loop
+async def test_the_way_to_a_coordinator_is_told_of_responses_that_are_new() -> None:
+    handle, took_s = MemoryHandle(), list[float]()
+    streams = streams_of(handle, routed=took_s.append)
+    (first, *_) = await read(streams, REQUESTS[0])
+    await read(streams, replace(REQUESTS[1], output_ids=first.token_ids))
+    assert len(took_s) == 1
+    assert 0.0 <= took_s[0] < 1.0
+    await handle.closed()
 
 
 @on_loop

@@ -15,9 +15,11 @@ from outrider.contracts.cost import LinearCostModel
 from outrider.contracts.errors import NotAdmittedError
 from outrider.contracts.requests import FinishReason, GenerationChunk, GenerationRequest, RoundStats, SamplingParams
 from outrider.contracts.slo import BEST_EFFORT, LedgerRecord, SloClass
+from serve_app import metrics
 from serve_app.coordination.credit import MOST_UNREAD_TOKENS, Credit
 from serve_app.coordination.generations.admission_queue import AdmissionQueue, AdmittedResponse
 from serve_app.metrics import Sink
+from tests.unit.serve_app.coordination.in_memory import RecordingSink
 from tests.unit.virtual_clock import now_s, on_loop
 
 EIGHT, TWO = SloClass("speed_8", 8.0), SloClass("speed_2", 2.0)
@@ -25,9 +27,9 @@ VERIFIER = VerifierNow(LinearCostModel(0.05, 0.0, 0.0, 0.0), RoundShape(rounds=1
 CHUNK = GenerationChunk((1,), (), RoundStats(), 1)
 
 
-def admitting(**rules: float) -> AdmissionQueue:
+def admitting(sink: Sink = Sink(), **rules: float) -> AdmissionQueue:  # noqa: B008 (without exporters it keeps nothing)
     fields = {"max_load": 0.5, "max_active": 3, "max_waiting": 4, "best_effort_floor": 0.0} | rules
-    return AdmissionQueue(AdmissionRules(**fields), lambda: VERIFIER, Sink(), now_s)  # type: ignore[arg-type]
+    return AdmissionQueue(AdmissionRules(**fields), lambda: VERIFIER, sink, now_s)  # type: ignore[arg-type]
 
 
 def request(name: str, slo: SloClass = BEST_EFFORT, *lower: SloClass, **fields: object) -> GenerationRequest:
@@ -61,6 +63,19 @@ class Making:
 async def settled() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
+
+
+@on_loop
+async def test_a_wait_is_part_of_the_first_token_where_the_client_has_had_none() -> None:
+    to = admitting(sink := RecordingSink(), max_active=1)
+    first = Making(to, request("a"))
+    await asyncio.sleep(0.5)
+    again, new = Making(to, request("b", output_ids=(7,))), Making(to, request("c"))
+    await asyncio.sleep(1.5)
+    for each in (first, again, new):
+        await each.end()
+    assert sink.of(metrics.ADMISSION_WAIT_S, BEST_EFFORT.name) == [0.0, 1.5, 1.5]
+    assert sink.of(metrics.FIRST_TOKEN_PHASE_S, "admission") == [0.0, 1.5]
 
 
 @on_loop

@@ -16,6 +16,7 @@ from outrider.contracts.requests import FinishReason, GenerationChunk, SamplingP
 from outrider.contracts.slo import LedgerRecord, SloClass
 from outrider.rounds.rules import RunGrant
 from outrider.rounds.states import GenerationState
+from serve_app import metrics
 from serve_app.coordination.credit import Credit
 from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_drafter
 from tests.unit.engines.reference import assert_same_logprobs, expected_logprobs
@@ -241,8 +242,25 @@ async def test_a_stop_string_in_the_middle_of_a_block_drops_what_is_behind_it() 
 async def test_a_resumed_response_goes_on_where_it_was() -> None:
     request = request_for(params=PENALISED)
     truth = truth_of(request)
-    chunks = await Service(drafter()).response(replace(request, output_ids=tuple(truth[:9])))
+    service = Service(drafter())
+    chunks = await service.response(replace(request, output_ids=tuple(truth[:9])))
     assert tokens_of(chunks) == truth[9:]
+    assert service.sink.of(metrics.FIRST_TOKEN_PHASE_S, "prefill") == [], "its client has had a first token"
+
+
+@on_loop
+async def test_a_first_token_tells_its_prefill_and_what_the_cache_had_of_its_prompt() -> None:
+    service = Service()
+    for name in "ab":
+        await service.response(request_for(name, LONG_PROMPT, window=0))
+    sink = service.sink
+    firsts = [service.timings[0], service.timings[len(service.timings) // 2]]
+    assert sink.of(metrics.FIRST_TOKEN_PHASE_S, "prefill") == [first.verify_s for first in firsts]
+    assert sink.of(metrics.FIRST_TOKEN_PHASE_S, "queue") == [first.queue_s for first in firsts]
+    (none, hit), (everything, rest) = (sink.of(metrics.PREFIX_TOKENS, outcome) for outcome in ("hit", "miss"))
+    assert (none, everything) == (0, len(LONG_PROMPT))
+    assert hit > len(LONG_PROMPT) / 2
+    assert hit + rest == len(LONG_PROMPT)
 
 
 @pytest.mark.parametrize("blocks", [200, 40], ids=["roomy", "scarce"])
