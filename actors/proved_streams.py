@@ -6,11 +6,44 @@ The secret is told over Ray. Nothing is encrypted, as between Ray's processes.
 import asyncio
 import hmac
 import os
+import struct
+from dataclasses import dataclass, field
+from ipaddress import ip_address
 
 from outrider.contracts.errors import MessageError
 
+SECRET_BYTES = 32
 _NONCE_BYTES, _PROOF_BYTES, _VERSION = 32, 32, 1
 _HELLO_S = 5.0
+_PLACE = struct.Struct(f">H{SECRET_BYTES}s")
+_MOST_HOST_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPlace:
+    """Where a process listens for coordinators."""
+
+    host: str  # numeric, so that nobody is asked for it
+    port: int
+    secret: bytes = field(repr=False)
+
+    def to_bytes(self) -> bytes:
+        return _PLACE.pack(self.port, self.secret) + self.host.encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "StreamPlace":
+        """Read what ``to_bytes`` has written; a ``MessageError`` for anything else."""
+        try:
+            port, secret = _PLACE.unpack_from(data)
+            host = str(ip_address(data[_PLACE.size :][:_MOST_HOST_BYTES].decode("ascii")))
+        except (struct.error, ValueError) as error:
+            raise MessageError(f"needs a port, a secret and a numeric address: {error}") from None
+        return cls(host, port, secret)
+
+
+def ray_encrypts() -> bool:
+    """Return whether Ray's processes speak TLS to each other: then nothing of theirs may go over a plain stream."""
+    return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
 
 
 async def prove_to_listener(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes) -> None:

@@ -27,13 +27,13 @@ log = logging.getLogger(__name__)
 class HostServer:
     """``serve`` is the callback of ``asyncio.start_server`` and ``start_unix_server``."""
 
-    def __init__(self, host: DrafterHost) -> None:
-        self._host, self._serving, self._bounds = host, 0, AnswerBounds()
+    def __init__(self, host: DrafterHost, most_connections: int = MOST_CONNECTIONS) -> None:
+        self._host, self._serving, self._most, self._bounds = host, 0, most_connections, AnswerBounds()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer until the other side leaves, stands still, or sends what is no frame."""
-        if self._serving >= MOST_CONNECTIONS:
-            event(log, "calls_unreadable", logging.WARNING, reason=f"needs at most {MOST_CONNECTIONS} connections")
+        if self._serving >= self._most:
+            event(log, "calls_unreadable", logging.WARNING, reason=f"needs at most {self._most} connections")
             writer.transport.abort()
             return
         answering = Answering(self._host, self._bounds, partial(_write, writer))

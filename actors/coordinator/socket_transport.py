@@ -19,12 +19,13 @@ from outrider.contracts.errors import (
     DrafterBrokenError,
     DrafterLostError,
     DrafterSilentError,
+    MessageError,
     OutriderError,
 )
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import OpenGeneration
 from outrider.versions import VERSIONS
-from outrider.wire.calls import FIRST_VERSION, call_versions, write_call
+from outrider.wire.calls import FIRST_VERSION, MOST_CALL_BYTES, call_versions, write_call
 from outrider.wire.envelope import MAX_MESSAGE_BYTES
 from outrider.wire.replies import Answer, DrafterCard, Reply, answer_bytes, read_reply, reply_bytes
 
@@ -35,6 +36,10 @@ _MOST_UNSENT_BYTES = 2**24  # of calls that wait, or in a stream's buffer; then 
 _GREETING = 0  # number of the first call on every stream, by which versions are agreed on
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class StreamCutError(DrafterLostError):
+    """The stream was cut off from here, and none is opened in its place; the drafter may live."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,9 +79,22 @@ class _HeardReader:
 class SocketDrafterTransport:
     """``DrafterTransport`` over a stream that ``connect`` opens."""
 
-    def __init__(self, name: str, connect: Callable[[], Awaitable[Stream]]) -> None:
-        """Open nothing yet: ``greet`` does."""
-        self._name, self._connect = name, connect
+    def __init__(
+        self,
+        name: str,
+        connect: Callable[[], Awaitable[Stream]],
+        pause_s: float = _PAUSE_S,
+        most_call_bytes: int = MOST_CALL_BYTES,
+    ) -> None:
+        """Open nothing yet: ``greet`` does.
+
+        Args:
+            name: of the drafter.
+            connect: opens a stream; by a ``DrafterLostError`` of it waiting calls end, too.
+            pause_s: before a stream is opened again.
+            most_call_bytes: a larger call is a ``MessageError``, and is not sent.
+        """
+        self._name, self._connect, self._pause_s, self._most_call_bytes = name, connect, pause_s, most_call_bytes
         self.message_version = VERSIONS.messages.newest
         self.protocol_version = FIRST_VERSION
         self._waiting: dict[int, _WaitingCall] = {}
@@ -89,6 +107,7 @@ class SocketDrafterTransport:
         self._running: asyncio.Task[None] | None = None
         self._is_closed = False
         self.opened = 0  # times that the stream was opened
+        self.was_cut = False  # from here
 
     async def greet(self, deadline_s: float) -> DrafterCard:
         """Return the drafter's card, and agree on the highest versions that both sides know.
@@ -97,7 +116,7 @@ class SocketDrafterTransport:
             DrafterBrokenError: it has no version in common, or sends no card.
             DrafterLostError: no answer within ``deadline_s`` seconds.
         """
-        card = await self._called("card", deadline_s=deadline_s)
+        card = await self.called("card", deadline_s=deadline_s)
         try:
             return self._agreed(card)
         except DrafterBrokenError as error:
@@ -124,27 +143,27 @@ class SocketDrafterTransport:
         self._agreed(read_reply(reply, most_bytes))
 
     async def open(self, request: OpenGeneration, terms: DraftTerms, deadline_s: float) -> None:
-        await self._called("open", request, terms, deadline_s=deadline_s)
+        await self.called("open", request, terms, deadline_s=deadline_s)
 
     async def exchange(
         self, generation: GenerationId, order: bytes, deadline_s: float, most_bytes: int = MAX_MESSAGE_BYTES
     ) -> Answer:
         arguments, most_bytes = (generation, order), answer_bytes(most_bytes)
-        reply = await self._called("exchange", *arguments, deadline_s=deadline_s, most_bytes=most_bytes)
+        reply = await self.called("exchange", *arguments, deadline_s=deadline_s, most_bytes=most_bytes)
         return checked_answer(self._name, reply)
 
     async def probe(self, sent: bytes, reply_bytes: int, deadline_s: float) -> Answer:
         arguments, most_bytes = (sent, reply_bytes), answer_bytes(reply_bytes)
-        reply = await self._called("probe", *arguments, deadline_s=deadline_s, most_bytes=most_bytes)
+        reply = await self.called("probe", *arguments, deadline_s=deadline_s, most_bytes=most_bytes)
         return checked_probe(self._name, reply, reply_bytes)
 
     async def prove(self, deadline_s: float) -> None:
         """Have the drafter draft a token through its engine; raise as ``open`` if it cannot."""
-        await self._called("prove", deadline_s=deadline_s)
+        await self.called("prove", deadline_s=deadline_s)
 
     async def held(self, deadline_s: float, most_bytes: int) -> Reply:
         """Return what the drafter says it holds; ``outrider.wire.replies.holding`` checks it."""
-        return await self._called("held", deadline_s=deadline_s, most_bytes=most_bytes)
+        return await self.called("held", deadline_s=deadline_s, most_bytes=most_bytes)
 
     def close(self, generation: GenerationId) -> None:
         """Have the drafter drop a generation, without waiting; lost if the stream is broken just now."""
@@ -170,11 +189,18 @@ class SocketDrafterTransport:
             if not call.reply.done():
                 call.reply.set_exception(error)
 
-    async def _called(self, method: str, *arguments: Any, deadline_s: float, most_bytes: int | None = None) -> Reply:
+    @property
+    def is_open(self) -> bool:
+        return self._writer is not None
+
+    async def called(self, method: str, *arguments: Any, deadline_s: float, most_bytes: int | None = None) -> Reply:
+        """Call a method and return its reply, of at most ``most_bytes``."""
         if self._is_closed:
             raise self._disconnected()
         most_bytes = reply_bytes(method) if most_bytes is None else most_bytes
         data = write_call(method, *arguments, version=self.protocol_version)
+        if len(data) > self._most_call_bytes:
+            raise MessageError(f"needs a call of at most {self._most_call_bytes} bytes, found {len(data)}")
         self._refuse_too_many()
         number, heard_bytes = self._next_number(), self._heard.bytes
         reply = asyncio.get_running_loop().create_future()
@@ -221,7 +247,7 @@ class SocketDrafterTransport:
         """Break the stream. ``_run`` opens it again if calls wait."""
         if (stream := self._writer or self._unagreed) is not None:
             stream.transport.abort()
-            self._writer = None
+            self._writer, self.was_cut = None, True
 
     def _bound(self, number: int) -> int:
         """Return how long a reply may be, once: late ones are read as well, those of calls never sent are not."""
@@ -242,7 +268,9 @@ class SocketDrafterTransport:
                     await self._read()
                 if not self._waiting:
                     return
-                await asyncio.sleep(_PAUSE_S)
+                await asyncio.sleep(self._pause_s)
+        except DrafterLostError as error:
+            self._end_waiting(error)
         except OutriderError as error:
             self._end_waiting(DrafterBrokenError(str(error)))
 

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ray.util import get_node_ip_address
+
+from actors.drafter.call_listener import CallListener
 from actors.drafter.round_log import RoundFiles, RoundLogWriter
 from actors.sent_up import SentMeter
 from actors.start import started, starting
@@ -25,13 +28,15 @@ from outrider.events import write_events
 from outrider.link.emulator import LinkEmulator
 from outrider.link.profiles import LinkProfile
 from outrider.link.trace import LinkSource
-from outrider.wire.replies import DrafterCard, plain, plain_failure
+from outrider.wire.replies import Answer, DrafterCard, plain_failure
 
-_PLAIN = frozenset({"card", "prove", "open", "exchange", "probe", "held", "close", "forget"})
+_PLAIN = frozenset({"card", "prove", "open", "exchange", "probe", "held", "close", "forget", "stream"})
 
 
 class DrafterActor(DrafterHost):
     """Holds a draft model and the KV of the generations leased to it."""
+
+    _listener: CallListener | None = None
 
     def __init__(self, spec: DrafterSpec, link: LinkConfig | None = None, index: int = 0) -> None:
         """Load the draft model; tokenizer and token map come from the target's files.
@@ -75,10 +80,12 @@ class DrafterActor(DrafterHost):
         """Call a method and return its result or error as plain bytes: callers read nothing else (``plain_handle``)."""
         if method not in _PLAIN:
             return plain_failure(AttributeError(method))
-        try:
-            return plain(await getattr(self, method)(*arguments))
-        except Exception as error:  # noqa: BLE001 (sent to the caller as bytes)
-            return plain_failure(error)
+        return await self.carry_out(method, arguments)
+
+    async def stream(self) -> Answer:
+        """Return where coordinators may call this process without Ray (``actors.proved_streams``)."""
+        self._listener = self._listener or CallListener(self, get_node_ip_address())  # type: ignore[no-untyped-call]
+        return Answer((await self._listener.place()).to_bytes(), 0.0)
 
     async def forget(self, generations: Sequence[GenerationId]) -> None:
         """Close generations that no coordinator has leased any more. Called by the fleet."""

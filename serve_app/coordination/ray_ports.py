@@ -13,6 +13,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from actors.coordinator.drafter_streams import DrafterStreams
 from actors.coordinator.gateway_transport import GatewayDrafterTransport, GatewayLinks
 from actors.coordinator.transport import DrafterTransport, RayDrafterTransport
 from actors.gateway_link import DialledHandle
@@ -255,6 +256,7 @@ class RayFleet:
         self._fleet = Named(partial(application_fleet, namespace), _FLEET_DEADLINE_S)
         self._places, self._gateways = DrafterSlots(owner), GatewayLinks()
         self.wire = WireMeter(address_of, connections)
+        self._streams = DrafterStreams(self.wire.note_stream)
 
     @property
     def leases(self) -> int:
@@ -297,7 +299,7 @@ class RayFleet:
             locate = partial(self._locate, drafter)
             return GatewayDrafterTransport(drafter.actor_name, handle, self._gateways, locate)
         self.wire.note_lease(drafter, handle)
-        return RayDrafterTransport(drafter.actor_name, handle)
+        return RayDrafterTransport(drafter.actor_name, handle, self._streams.of(drafter, handle))
 
     async def _locate(self, drafter: DrafterId, handle: DialledHandle) -> DialledHandle | None:
         """Ask the fleet where a device is now; while it does not answer it is where it was."""

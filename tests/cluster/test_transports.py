@@ -1,13 +1,14 @@
-"""The suite of transports over Ray: a drafter's actor in a process of its own, called as coordinators call it."""
+"""The suite of transports to a drafter's actor in a process of its own, over Ray and over its stream."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import ray
 
+from actors.coordinator.drafter_streams import DrafterStream
 from actors.coordinator.transport import RayDrafterTransport
 from actors.drafter.actor import DrafterActor
 from actors.plain_handle import PlainHandle
@@ -46,9 +47,9 @@ class SuiteActor(Lies, DrafterActor):
 class RayRig:
     """An actor, and the way to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, streams: bool) -> None:
         actor: Any = ray.remote(SuiteActor).options(num_cpus=0, max_restarts=0)
-        self._actor = actor.remote()
+        self._actor, self._streams, self._stream = actor.remote(), streams, cast("DrafterStream | None", None)
         self.transport = RayDrafterTransport("d", PlainHandle(self._actor))
 
     async def go_on(self) -> None:
@@ -58,7 +59,9 @@ class RayRig:
         await self._actor.close.remote(generation)
 
     async def end(self) -> None:
-        ray.kill(self._actor)
+        ray.kill(self._actor)  # this process takes it for dead at once, though it is still ending
+        while self._stream is not None and self._stream.calls is not None:  # noqa: ASYNC110 (nobody tells)
+            await asyncio.sleep(0.01)
 
     async def forget_all(self) -> None:
         """As it came up: the checks share one process, whose start takes long."""
@@ -66,18 +69,24 @@ class RayRig:
         held = await PlainHandle(self._actor).held.remote()
         assert isinstance(held, DrafterHoldings)
         await asyncio.gather(*map(self.lose, held.generations))
+        if self._streams:
+            handle = PlainHandle(self._actor)
+            self._stream = stream = DrafterStream("d", handle, lambda _: None)
+            while stream.calls is None:  # noqa: ASYNC110 (nobody tells)
+                await asyncio.sleep(0.01)
+            self.transport = RayDrafterTransport("d", handle, stream)
 
 
-@pytest.fixture(scope="module")
-def rig(clusters: Clusters) -> Iterator[RayRig]:
+@pytest.fixture(scope="module", params=["ray", "stream"])
+def rig(clusters: Clusters, request: pytest.FixtureRequest) -> Iterator[RayRig]:
     clusters.end()
     ray.init(address="local", num_cpus=1, include_dashboard=False)
-    yield RayRig()
+    yield RayRig(streams=request.param == "stream")
     ray.shutdown()
 
 
 @pytest.mark.parametrize("check", sorted(CHECKS, key=lambda check: check is one_that_is_gone_is_lost), ids=name_of)
-def test_ray_does_a_transports_work(check: Callable[[Rig], Awaitable[None]], rig: RayRig) -> None:
+def test_an_actors_transport_does_its_work(check: Callable[[Rig], Awaitable[None]], rig: RayRig) -> None:
     async def run() -> None:
         await rig.forget_all()
         await check(rig)

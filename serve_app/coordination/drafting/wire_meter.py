@@ -2,7 +2,7 @@
 
 Ray calls a drafter over a connection of the coordinator's own process to the address where the actor listens, which
 Ray's head knows. The head is asked when a leased drafter has no known open connection: once for each drafter, and
-again after it was restarted elsewhere.
+again after it was restarted elsewhere. Where a drafter's stream goes to is known from who opened it.
 """
 
 from collections import defaultdict
@@ -23,12 +23,17 @@ class WireMeter:
         self._where, self._read = where, read
         self._used: dict[DrafterId, Any] = {}  # leased, and not handled by ``place`` yet
         self._addresses: dict[DrafterId, Address] = {}
+        self._streams: dict[DrafterId, Address] = {}
         self._before: dict[TcpConnection, Carried] = {}
         self._peers: frozenset[Address] = frozenset()  # at the last ``look``
 
     def note_lease(self, drafter: DrafterId, handle: Any) -> None:
         """Note that a drafter was leased and is called by this handle. Called on the event loop."""
         self._used[drafter] = handle
+
+    def note_stream(self, drafter: DrafterId, address: Address) -> None:
+        """Note where a drafter's stream goes to. Called on the event loop."""
+        self._streams[drafter] = address
 
     def look(self) -> dict[str, Carried]:
         """Return what was carried since the last call, by drafter group. Called in a thread, as is ``place``.
@@ -37,7 +42,8 @@ class WireMeter:
         """
         now = self._read()
         self._peers = frozenset(connection.peer for connection in now)
-        groups = {address: drafter.group for drafter, address in self._addresses.items()}
+        placed = *self._addresses.items(), *self._streams.copy().items()
+        groups = {address: drafter.group for drafter, address in placed}
         known = {connection: counted for connection, counted in now.items() if connection.peer in groups}
         carried: defaultdict[str, Carried] = defaultdict(Carried)
         for connection, since in grown(known, self._before).items():

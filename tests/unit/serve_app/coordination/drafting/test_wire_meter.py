@@ -45,6 +45,18 @@ def test_what_was_carried_before_the_drafter_was_placed_is_counted_and_everythin
     assert meter.look() == {"edge": Carried(30, 10, 1, 1), "lab": Carried(5, 6, 1, 0)}
 
 
+def test_a_drafters_stream_is_counted_beside_what_ray_carries_to_it() -> None:
+    meter, table = made(Head(edge=FIRST))
+    table |= {TcpConnection(OWN, FIRST): Carried(100, 10, 3, 0), TcpConnection(OWN, SECOND): Carried(1, 2, 3, 4)}
+    meter.note_lease(EDGE, "edge")
+    meter.place()
+    meter.note_stream(EDGE, SECOND)
+    assert meter.look() == {"edge": Carried(101, 12, 6, 4)}
+    meter.note_stream(EDGE, ELSEWHERE)
+    table[TcpConnection(OWN, ELSEWHERE)] = Carried(5, 5, 5, 5)
+    assert meter.look() == {"edge": Carried(5, 5, 5, 5)}
+
+
 def test_two_connections_add_up_and_one_that_was_opened_anew_counts_from_its_beginning() -> None:
     meter, table = made(Head(edge=FIRST))
     again = TcpConnection(("10.0.0.1", 50_000), FIRST)
