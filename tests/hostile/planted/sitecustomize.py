@@ -78,28 +78,29 @@ def _own_name() -> str | None:
 
 def _plant(module: ModuleType) -> None:
     actor: Any = module.DrafterActor
-    began, honestly = actor.__init__, actor.reply
+    began, honestly = actor.__init__, actor.carry_out
 
     def begin(self: Any, *arguments: Any, **named: Any) -> None:
         (Path(os.environ["OUTRIDER_HOSTILE"]) / f"{_own_name()}.pid").write_text(str(os.getpid()))
         began(self, *arguments, **named)
 
-    async def reply(self: Any, method: str, *arguments: Any) -> Any:
+    async def carry_out(self: Any, method: str, arguments: tuple[Any, ...]) -> Any:
+        """As calls over Ray and over streams are."""
         import asyncio  # noqa: PLC0415 (as above)
 
         told = _told(method)
         if told is None:
-            return await honestly(self, method, *arguments)
+            return await honestly(self, method, arguments)
         with (Path(os.environ["OUTRIDER_HOSTILE"]) / "lies").open("ab") as file:
             file.write(b".")
         if told["kind"] == "hangs":
             await asyncio.sleep(_HANGS_S)
         if told["kind"] == "late":
             await asyncio.sleep(told["size"] / 1e3)
-            return await honestly(self, method, *arguments)
-        return _spoilt(told["kind"], told["size"], await honestly(self, method, *arguments))
+            return await honestly(self, method, arguments)
+        return _spoilt(told["kind"], told["size"], await honestly(self, method, arguments))
 
-    actor.__init__, actor.reply = begin, reply
+    actor.__init__, actor.carry_out = begin, carry_out
 
 
 def _plant_template(module: ModuleType) -> None:
