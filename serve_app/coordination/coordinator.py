@@ -23,6 +23,7 @@ from outrider.models.tokenizer import load_tokenizer
 from outrider.rounds.timing import RoundTiming
 from outrider.scaling.demand import fullness_of_report, load_of_report
 from outrider.text.tokens import token_texts
+from serve_app.coordination.batching.scheduler_work import SchedulerWork
 from serve_app.coordination.batching.step_watch import Doubt
 from serve_app.coordination.generations.generations import Generations, ServiceParts, Target
 from serve_app.coordination.generations.outlets import Message, Outlet, Outlets
@@ -164,6 +165,10 @@ class Coordinator:
     async def recent_timings(self) -> list[RoundTiming]:
         """Remove and return the last rounds' timings, oldest first."""
         return self._ready_generations().take_timings()
+
+    async def scheduler_work(self) -> SchedulerWork:
+        """Return how often the scheduler was woken so far, and the seconds that it took."""
+        return self._ready_generations().batcher.work
 
     async def check_health(self) -> None:
         """Serve's health probe: raise if the verifier is gone for good, so that Serve replaces the replica.

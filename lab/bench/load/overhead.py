@@ -1,7 +1,8 @@
 """``outrider bench overhead``: where a round's time goes, and the speed of the same pair without Outrider.
 
 Starts the embedded cluster, sends streaming HTTP requests from 1, 4 and 16 clients, and reads every round's timing
-from the coordinator: draft, link, queue, verify, and everything else ("orchestration"). In the same run it measures
+from the coordinator: draft, link, queue, verify, and everything else ("orchestration"), and how often the scheduler was
+woken, and for how long in all. In the same run it measures
 plain ``generate`` of transformers and ``generate(assistant_model=...)`` with the same pair.
 """
 
@@ -10,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from itertools import cycle, islice
+from operator import sub
 from typing import Any
 
 import numpy as np
@@ -109,6 +111,7 @@ async def _measured(url: str, model: str, generations: int, window: int, args: a
         endpoint = Endpoint(client, model, _TIMEOUT_S)
         await drive(endpoint, requests[:1], max_concurrency=1)  # warm-up: connections, code paths
         await coordinator.recent_timings.remote()
+        before = await coordinator.scheduler_work.remote()
         answers = await drive(endpoint, requests, max_concurrency=generations)
     failed = next((one for one in answers if one.outcome != COMPLETED), None)
     if failed is not None:
@@ -116,9 +119,14 @@ async def _measured(url: str, model: str, generations: int, window: int, args: a
     timings: list[RoundTiming] = await coordinator.recent_timings.remote()
     tokens_per_s = args.prompts * args.tokens / max(one.ended_s for one in answers)
     phases_ms, accepted = _phases_ms(timings)
-    title = f"{generations} generation(s), window {window}: {tokens_per_s:.1f} tokens/s, {accepted}; ms per round"
+    wakeups, awake_s = map(sub, await coordinator.scheduler_work.remote(), before)
+    woken = f"{wakeups / len(timings):.2f} wake-ups of the scheduler a round, {1e3 * awake_s / len(timings):.2f} ms"
+    title = (
+        f"{generations} generation(s), window {window}: {tokens_per_s:.1f} tokens/s, {accepted}; {woken}; ms per round"
+    )
     show_table(title, ("", "p50", "p99"), [(name, *(f"{ms:.2f}" for ms in both)) for name, both in phases_ms.items()])
-    return {"generations": generations, "window": window, "tokens_per_s": tokens_per_s, "phases_ms": phases_ms}
+    told = {"generations": generations, "window": window, "tokens_per_s": tokens_per_s, "phases_ms": phases_ms}
+    return {**told, "rounds": len(timings), "scheduler_wakeups": wakeups, "scheduler_s": awake_s}
 
 
 def _phases_ms(timings: Sequence[RoundTiming]) -> tuple[dict[str, tuple[float, float]], str]:

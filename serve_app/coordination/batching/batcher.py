@@ -36,6 +36,7 @@ from outrider.scheduling.steps import StepPlanner
 from serve_app.coordination.batching.blocks_in_progress import BlocksInProgress
 from serve_app.coordination.batching.next_call import NextCall
 from serve_app.coordination.batching.queued_blocks import Follower, QueuedBlock, RoundOutcomes
+from serve_app.coordination.batching.scheduler_work import SchedulerWork, counted
 from serve_app.coordination.batching.step_watch import Doubt, StepWatch
 from serve_app.coordination.reporting.statistics import BatchRecord
 from serve_app.coordination.reporting.tracing import ResponseTraces
@@ -86,12 +87,11 @@ class Batcher:
         ``observe`` is called once per step. ``doubt`` says when to probe a verifier that has been silent; None: never.
         """
         self._verifier = verifier
-        self._traces = traces
-        self._planning = planning
+        self._traces, self._planning = traces, planning
         self._planner = StepPlanner(planning.policy, planning.limits)
         self._estimator = estimator
-        self._observe = observe
-        self._clock = clock
+        self._observe, self._clock = observe, clock
+        self.work = SchedulerWork()
         self._call = NextCall()
         self._blocks = BlocksInProgress(self._planner, self._call)
         self._min_survival: dict[GenerationId, float] = {}  # of an ordered draft, as it was at the time of the order
@@ -234,6 +234,7 @@ class Batcher:
         if self._sending is None:
             self._sending = asyncio.get_running_loop().call_soon(self._send)
 
+    @counted
     def _send(self) -> None:
         """Send everything that is pending in one call, with the blocks that the plan lets in."""
         self._sending = None
@@ -277,8 +278,7 @@ class Batcher:
 
     def _fail_silent(self) -> None:
         """Fail the blocks of a silent verifier so that they continue elsewhere; suspect none, as no process crashed."""
-        reason = "the verifier is silent; its responses resume at another one"
-        self._fail_at_verifier(VerifierLostError(reason), culprit=None)
+        self._fail_at_verifier(VerifierLostError("the verifier is silent; its responses resume at another one"), None)
 
     def _lost(self, error: VerifierLostError) -> None:
         self._crash_suspects, culprit = self._crash_suspects.lost(self._planner.under_way, self._named)
@@ -296,6 +296,7 @@ class Batcher:
     def _watch_over(self) -> None:
         self._watch.anew(under_way=bool(self._planner.running) or self._blocks.resolving_at_verifier)
 
+    @counted
     def _settle(self, reply: StepReply) -> None:
         now_s, blocks, current = self._clock(), 0, reply.session == self._call.session  # others precede a loss
         self._named = reply.suspects
