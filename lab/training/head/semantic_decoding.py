@@ -119,9 +119,7 @@ HEAD_FREE: Mapping[str, MismatchRule] = {
     **{f"rank <= {most}": RankRule(most) for most in (2, 3)},
 }
 FLY: Mapping[str, MismatchRule] = {
-    f"FLy {least} nats, {agreeing} agree": FlyRule(least, agreeing)
-    for agreeing in (6, 4, 2)
-    for least in (0.3, 0.6)
+    f"FLy {least} nats, {agreeing} agree": FlyRule(least, agreeing) for agreeing in (6, 4, 2) for least in (0.3, 0.6)
 }
 
 
