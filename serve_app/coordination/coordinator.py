@@ -218,11 +218,11 @@ class Coordinator:
         beat_s, gauges = _BEAT_S, self._stats.gauges
         while True:
             self._light.say_again()
-            generations = self._generations
-            now = NOTHING_YET if generations is None else generations.now()
-            verifier = "ready" if self._verifier.is_up else "restarting"
-            report = self._stats.report(verifier, now, self._peers.target, self._faults.counts)
             try:
+                generations = self._generations
+                now = NOTHING_YET if generations is None else generations.now()
+                verifier = "ready" if self._verifier.is_up else "restarting"
+                report = self._stats.report(verifier, now, self._peers.target, self._faults.counts)
                 news = await self._fleet.beat(report)
                 if news is not None:
                     self._peers.heard(news.changed, news.gone, anew=news.anew)

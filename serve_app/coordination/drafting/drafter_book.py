@@ -136,7 +136,7 @@ class DrafterBook:
 
     def exchanged(self, drafter: DrafterId, outcome: ExchangeOutcome) -> None:
         self._exchanges[drafter.group, outcome] += 1
-        self._asked.add(drafter)
+        self._asked.add(drafter.place)
         record = self.record(drafter)
         record.unanswered += _WEIGHT * ((outcome is not ExchangeOutcome.ANSWERED) - record.unanswered)
 

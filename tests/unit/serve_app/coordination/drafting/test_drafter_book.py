@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from actors.messages import DrafterId
 from outrider.config.drafters import DrafterGroupConfig
 from outrider.config.reading import parse_config
@@ -52,7 +54,8 @@ def test_the_worst_devices_are_told_by_each_figure_and_no_more_of_them() -> None
         for number in range(3):
             sample = LinkSample(float(number), 800, 800, elapsed_s=0.5 + 0.01 * (1 + index), peer_s=0.5)
             book.record(drafter).observe(sample, steps=1 + index)
-        book.exchanged(drafter, ExchangeOutcome.ANSWERED if index != 50 else ExchangeOutcome.SILENT)
+        process = replace(drafter, incarnation=7000 + index)  # as a device that dialled in is leased
+        book.exchanged(process, ExchangeOutcome.ANSWERED if index != 50 else ExchangeOutcome.SILENT)
     book.record(DrafterId("edge", 200)).observe(sample, steps=1)  # not asked since
     worst = book.take_worst(4.0)
     assert len(worst) <= 12
