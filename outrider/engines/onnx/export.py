@@ -20,6 +20,8 @@ from outrider.models.identity import ModelIdentity
 from outrider.models.loading import LoadedModel
 
 _LONGEST_TABLE = 131_072  # positions whose rotations are in the file
+_TEXTS, _CALIBRATED = 4, 128  # of random tokens, by which 8-bit keys and values are scaled
+_MARGIN = 1.5  # texts have had up to 2.6 times as large values, keys 2.2; up to a power of two is added
 _MOST_BYTES = 2**31 - 2**20  # of one protobuf message
 _Array = npt.NDArray[Any]
 
@@ -44,7 +46,7 @@ def export_drafter(drafter: LoadedModel, file: Path, *, quantise: bool = True) -
     _check(drafter.model)
     with torch.inference_mode():
         decoder, token_ids = _decoder(drafter)
-    shape = KvShape(len(decoder.layers), decoder.kv_heads, decoder.width)
+    shape = KvShape(len(decoder.layers), decoder.kv_heads, decoder.width, 1 if quantise else 4)
     identity = replace(ModelIdentity.of(drafter), max_context_tokens=len(decoder.cosines))
     card = ExportedDrafter(identity, shape, __version__, token_ids)
     model = decoder_graph(decoder, quantise=quantise)
@@ -82,7 +84,7 @@ def _decoder(drafter: LoadedModel) -> tuple[Decoder, _Array | None]:
     head, token_ids = _head(model.get_output_embeddings(), drafter.vocab_size)
     decoder = Decoder(
         embedding=_array(body.embed_tokens.weight[: drafter.vocab_size]),
-        layers=[_layer(layer) for layer in body.layers],
+        layers=[_layer(*one) for one in zip(body.layers, _kv_ranges(body, drafter), strict=True)],
         norm=_array(body.norm.weight),
         head=head,
         cosines=cosines,
@@ -96,7 +98,7 @@ def _decoder(drafter: LoadedModel) -> tuple[Decoder, _Array | None]:
     return decoder, token_ids
 
 
-def _layer(layer: Any) -> DecoderLayer:
+def _layer(layer: Any, kv_ranges: tuple[_Array, _Array]) -> DecoderLayer:
     attention, mlp = layer.self_attn, layer.mlp
     normed = hasattr(attention, "q_norm")
     return DecoderLayer(
@@ -108,7 +110,25 @@ def _layer(layer: Any) -> DecoderLayer:
         gate=_linear(mlp.gate_proj),
         up=_linear(mlp.up_proj),
         down=_linear(mlp.down_proj),
+        kv_ranges=kv_ranges,
     )
+
+
+def _kv_ranges(body: Any, drafter: LoadedModel) -> list[tuple[_Array, _Array]]:
+    """Return each layer's ranges of keys and values, from what random tokens make of them.
+
+    A rotation by another position changes both keys of a pair and leaves its length: that is the range of both.
+    """
+    length, generator = min(_CALIBRATED, drafter.max_context_tokens), torch.Generator().manual_seed(0)
+    tokens = torch.randint(drafter.vocab_size, (_TEXTS, length), generator=generator)
+    found = []
+    for layer in body(tokens, use_cache=True).past_key_values.layers:
+        pairs = layer.keys.unflatten(-1, (2, -1)).norm(dim=-2).repeat(1, 1, 1, 2)
+        largest = (one.abs().amax((0, 2)) for one in (pairs, layer.values))
+        # whole powers of two: the same bytes on processors that add in another order
+        keys, values = (_array(torch.exp2(torch.ceil(torch.log2(_MARGIN * one)))) for one in largest)
+        found.append((keys, values))
+    return found
 
 
 def _head(head: nn.Module, vocab_size: int) -> tuple[Linear, _Array | None]:

@@ -12,22 +12,27 @@ from outrider.contracts.errors import ModelUnavailableError
 from outrider.contracts.exchanged import IntRow
 from outrider.models.identity import ModelIdentity
 
-FORMAT = 1  # of the graph and of this description; raise it when an older engine could not run the file
+FORMAT = 2  # of the graph and of this description; raise it when an older engine could not run the file
 METADATA_KEY = "outrider_drafter"
 _LONGEST_TEXT, _MOST_ENDS = 200, 1024  # as cards may have (``wire.replies``)
 
 
 @dataclass(frozen=True, slots=True)
 class KvShape:
-    """KV of one position: in each layer keys and values of ``heads`` * ``width`` float32."""
+    """KV of one position: in each layer keys and values of ``heads`` * ``width`` numbers."""
 
     layers: int
     heads: int
     width: int
+    number_bytes: int = 4  # of float32; 1: int8, with scales in the graph
+
+    @property
+    def dtype(self) -> type[np.int8 | np.float32]:
+        return np.int8 if self.number_bytes == 1 else np.float32
 
     @property
     def token_bytes(self) -> int:
-        return 2 * self.layers * self.heads * self.width * 4
+        return 2 * self.layers * self.heads * self.width * self.number_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,7 @@ class ExportedDrafter:
         numbers = (identity.vocab_size, identity.max_context_tokens, *astuple(self.kv))
         wrong: list[object] = [text for text in texts if type(text) is not str or len(text) > _LONGEST_TEXT]
         wrong += [number for number in numbers if type(number) is not int or not 0 < number < 2**31]
+        wrong += [self.kv.number_bytes] * (self.kv.number_bytes not in (1, 4))
         if wrong:
             raise ValueError(f"{wrong[0]!r:.100}")
         ends = identity.eos_token_ids

@@ -6,8 +6,9 @@ blocks of 32 with a scale each, and multiplied as integers: the massive activati
 scale a tensor.
 
 Inputs: ``token_ids`` ``[B, S]`` int64; ``last`` ``[B]`` int32, position of each sequence's last new token; ``total``
-int32, the largest ``last + 1``; ``keys.<i>`` and ``values.<i>`` ``[B, heads, L, width]`` float32. Outputs: ``logits``
-``[B, n]``, ``new_keys.<i>``, ``new_values.<i>``.
+int32, the largest ``last + 1``; ``keys.<i>`` and ``values.<i>`` ``[B, heads, L, width]``. Outputs: ``logits``
+``[B, n]``, ``new_keys.<i>``, ``new_values.<i>``. Keys and values are quantised, too, with a scale a channel: on CPUs
+onnxruntime's attention over int8 takes half the time of that over float32.
 """
 
 from collections.abc import Sequence
@@ -42,6 +43,7 @@ class DecoderLayer:
     gate: Linear
     up: Linear
     down: Linear
+    kv_ranges: tuple[_Array, _Array]  # largest absolute key and value, each ``[heads, width]``
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ def decoder_graph(decoder: Decoder, *, quantise: bool = True) -> ModelProto:
     normed, _ = _normed(graph, residual, delta, decoder.norm, "norm", decoder)
     last = graph.node("Gather", [normed, graph.constant("end", np.array(-1, np.int64))], ["last_hidden"], axis=1)
     graph.node("Identity", [graph.product(last, [decoder.head], "head")], ["logits"])
-    made = helper.make_graph(graph.nodes, "drafter", _inputs(decoder), _outputs(decoder), graph.constants)
+    made = helper.make_graph(graph.nodes, "drafter", _inputs(decoder, graph), _outputs(decoder, graph), graph.constants)
     opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(_CONTRIB, _CONTRIB_OPSET)]
     return helper.make_model(made, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="outrider")
 
@@ -153,16 +155,27 @@ def _attended(graph: _Graph, normed: str, layer: DecoderLayer, number: int, deco
     if layer.norms is not None:
         projected = _normed_heads(graph, projected[0], layer.norms, number, decoder)
     caches = [f"keys.{number}", f"values.{number}"]
+    inputs, options = [*projected, *caches, "last", "total", "cosines", "sines"], dict[str, Any]()
+    if graph.quantised:
+        scales = [_scales(one) for one in layer.kv_ranges]
+        names = [graph.constant(f"{name}.scale", scale) for name, scale in zip(caches, scales, strict=True)]
+        inputs += ["", "", "", *names]  # without position_ids, attention_bias and head_sink
+        options = {"kv_cache_bit_width": 8, "k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
     return graph.node(
         "GroupQueryAttention",
-        [*projected, *caches, "last", "total", "cosines", "sines"],
+        inputs,
         [f"attended.{number}", *(f"new_{name}" for name in caches)],
         _CONTRIB,
         num_heads=decoder.heads,
         kv_num_heads=decoder.kv_heads,
         do_rotary=1,
         scale=decoder.scale,
+        **options,
     )
+
+
+def _scales(ranges: _Array) -> _Array:
+    return np.maximum(ranges.ravel() / 127, np.finfo(np.float32).tiny).astype(np.float32)
 
 
 def _normed_heads(
@@ -187,18 +200,19 @@ def _normed_heads(
     return parts
 
 
-def _inputs(decoder: Decoder) -> list[ValueInfoProto]:
+def _inputs(decoder: Decoder, graph: _Graph) -> list[ValueInfoProto]:
     tokens = helper.make_tensor_value_info("tokens", TensorProto.INT64, ["B", "S"])
     last = helper.make_tensor_value_info("last", TensorProto.INT32, ["B"])
-    return [tokens, last, helper.make_tensor_value_info("total", TensorProto.INT32, []), *_caches(decoder, "")]
+    return [tokens, last, helper.make_tensor_value_info("total", TensorProto.INT32, []), *_caches(decoder, graph, "")]
 
 
-def _outputs(decoder: Decoder) -> list[ValueInfoProto]:
+def _outputs(decoder: Decoder, graph: _Graph) -> list[ValueInfoProto]:
     shape: list[str | int | None] = ["B", len(decoder.head.weight)]
-    return [helper.make_tensor_value_info("logits", TensorProto.FLOAT, shape), *_caches(decoder, "new_")]
+    return [helper.make_tensor_value_info("logits", TensorProto.FLOAT, shape), *_caches(decoder, graph, "new_")]
 
 
-def _caches(decoder: Decoder, prefix: str) -> list[ValueInfoProto]:
+def _caches(decoder: Decoder, graph: _Graph, prefix: str) -> list[ValueInfoProto]:
     shape: list[str | int | None] = ["B", decoder.kv_heads, "L", decoder.width]
     names = [f"{prefix}{kind}.{number}" for number in range(len(decoder.layers)) for kind in ("keys", "values")]
-    return [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in names]
+    kind = TensorProto.INT8 if graph.quantised else TensorProto.FLOAT
+    return [helper.make_tensor_value_info(name, kind, shape) for name in names]

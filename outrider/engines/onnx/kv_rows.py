@@ -32,7 +32,7 @@ class KvRow:
 
 
 class KvRows:
-    """``buffers``: keys and values by layer, each ``[rows, heads, length, width]`` float32; replaced when rows grow."""
+    """``buffers``: keys and values by layer, each ``[rows, heads, length, width]``; replaced when rows grow."""
 
     def __init__(self, shape: KvShape, budget_bytes: int | None, most_tokens: int) -> None:
         """Allocate nothing yet. A budget without room for one short text is a ``ParameterError``."""
@@ -42,7 +42,7 @@ class KvRows:
         self._shape, self._budget_tokens = shape, budget_bytes // shape.token_bytes
         self.most_tokens = min(most_tokens, self._budget_tokens)  # of one generation
         self.rows, self.length = 0, 0
-        self.buffers: list[npt.NDArray[np.float32]] = [np.zeros((0,), np.float32)] * (2 * shape.layers)
+        self.buffers: list[npt.NDArray[np.int8 | np.float32]] = [np.zeros((0,), shape.dtype)] * (2 * shape.layers)
         self.moved = 0  # times that buffers were replaced
         self._by_index: dict[int, KvRow] = {}
         self._opened = self._clock = self._evictions = self._evicted = 0
@@ -119,7 +119,7 @@ class KvRows:
     def _resize(self, rows: int, length: int) -> None:
         held = [self._by_index[index] for index in sorted(self._by_index)]
         for number, old in enumerate(self.buffers):
-            new = np.zeros((rows, self._shape.heads, length, self._shape.width), np.float32)
+            new = np.zeros((rows, self._shape.heads, length, self._shape.width), self._shape.dtype)
             for index, row in enumerate(held):
                 new[index, :, : row.computed_tokens] = old[row.index, :, : row.computed_tokens]
             self.buffers[number] = new

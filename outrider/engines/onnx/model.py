@@ -15,7 +15,8 @@ from outrider.engines.onnx.kv_rows import KvRows
 
 _FATAL_ONLY = 4
 _MOST_BINDINGS = 256  # spans of rows; each binds all buffers
-_TYPES = {"tokens": "tensor(int64)", "last": "tensor(int32)", "total": "tensor(int32)"}  # the others are floats
+_TYPES = {"tokens": "tensor(int64)", "last": "tensor(int32)", "total": "tensor(int32)"}
+_FLOATS = "tensor(float)"
 
 
 class OnnxModel:
@@ -77,7 +78,7 @@ class OnnxModel:
         binding = self._session.io_binding()
         for number, buffer in enumerate(kv.buffers):
             rows, name = buffer[first : first + count], f"{('keys', 'values')[number % 2]}.{number // 2}"
-            place = "cpu", 0, np.float32, rows.shape, rows.ctypes.data
+            place = "cpu", 0, rows.dtype, rows.shape, rows.ctypes.data
             binding.bind_input(name, *place)
             binding.bind_output(f"new_{name}", *place)
         if len(self._bindings) >= _MOST_BINDINGS:
@@ -91,11 +92,13 @@ class OnnxModel:
         found, made = self._session.get_inputs(), self._session.get_outputs()
         layers = kv.layers if 2 * kv.layers == len(found) - len(_TYPES) else 0  # no more names than the graph has
         caches = [f"{kind}.{layer}" for layer in range(layers) for kind in ("keys", "values")]
+        made_caches = [f"new_{name}" for name in caches]
+        types = _TYPES | dict.fromkeys((*caches, *made_caches), "tensor(int8)" if kv.dtype is np.int8 else _FLOATS)
         inputs, outputs = ({one.name: one.shape for one in each} for each in (found, made))
         columns = drafter.columns
         whole = layers > 0 and {*_TYPES, *caches} == inputs.keys()
-        whole &= all(one.type == _TYPES.get(one.name, "tensor(float)") for one in (*found, *made))
-        whole &= {"logits", *(f"new_{name}" for name in caches)} == outputs.keys()
+        whole &= all(one.type == types.get(one.name, _FLOATS) for one in (*found, *made))
+        whole &= {"logits", *made_caches} == outputs.keys()
         whole &= outputs.get("logits", [])[1:] == [columns]
         whole &= all(inputs.get(name, [])[1::2] == [kv.heads, kv.width] for name in caches)
         if not whole:

@@ -7,6 +7,7 @@ import onnx
 import pytest
 import torch
 
+from outrider.contracts.drafting import Draft
 from outrider.contracts.errors import ModelUnavailableError, UnsupportedModelError
 from outrider.contracts.requests import SamplingParams
 from outrider.engines.limits import EngineLimits
@@ -18,7 +19,7 @@ from outrider.engines.torch.fused import model as fused
 from outrider.models.drafter_model import projected_head
 from tests.unit.engines.conftest import VOCAB, loaded, onnx_drafter, tiny_llama, torch_drafter
 from tests.unit.engines.drafter.test_frequent_head import PARAMS, TOKEN_IDS, proposing_some
-from tests.unit.engines.drafter_device import GREEDY, SAMPLED, TERMS, Device, draft_of
+from tests.unit.engines.drafter_device import GREEDY, SAMPLED, TERMS, Device, answers_of, draft_of
 from tests.unit.engines.reference import target_alone
 from tests.unit.engines.torch.test_families import made
 
@@ -98,7 +99,10 @@ def test_eight_bits_draft_nearly_as_float32(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    ["metadata", "format", "ids", "graph", "layers", "type", "name", "number", "ends", "bytes", "hash", "missing"],
+    [
+        *("metadata", "format", "ids", "graph", "layers", "floats", "bits", "type", "name", "number", "ends"),
+        *("bytes", "hash", "missing"),
+    ],
 )
 def test_other_files_are_refused(damage: str, tmp_path: Path) -> None:
     file = tmp_path / "drafter.onnx"
@@ -107,10 +111,12 @@ def test_other_files_are_refused(damage: str, tmp_path: Path) -> None:
     text = model.metadata_props[0].value
     changed = {
         "metadata": "{",
-        "format": text.replace('"format": 1', '"format": 99'),
+        "format": text.replace('"format": 2', '"format": 99'),
         "ids": text.replace(f'"vocab_size": {VOCAB}', '"vocab_size": 4'),
         "graph": text.replace('"layers": 2', '"layers": 3'),
         "layers": text.replace('"layers": 2', '"layers": 2147483647'),  # of which no names are made
+        "floats": text.replace('"number_bytes": 1', '"number_bytes": 4'),
+        "bits": text.replace('"number_bytes": 1', '"number_bytes": 2'),
         "name": text.replace('"name": "', '"name": "' + "n" * 201),
         "number": text.replace('"vocab_size": ', '"model_hash": 5, "vocab_size": ').replace(
             '"model_hash": "', '"x": "'
@@ -133,3 +139,24 @@ def test_other_files_are_refused(damage: str, tmp_path: Path) -> None:
         file.unlink()
     with pytest.raises(ModelUnavailableError, match=r"needs .*, found:? .*(again|there)"):
         OnnxModel(file, 1, sha256="0" * 64 if damage == "hash" else None)
+
+
+def test_company_hardly_changes_a_chain_in_eight_bits(tmp_path: Path) -> None:
+    export_drafter(loaded(tiny_llama()), tmp_path / "drafter.onnx")
+    model = OnnxModel(tmp_path / "drafter.onnx", 1)
+    assert 4 * model.drafter.kv.token_bytes == replace(model.drafter.kv, number_bytes=4).token_bytes
+    same = 0
+    for number in range(10):
+        devices = [Device(str(length), GREEDY, tuple(range(number, number + length))) for length in (5, 12, 19, 26)]
+        together = OnnxDrafter(model, ROOM)
+        for device in devices:
+            together.open(device.opening(), TERMS)
+            together.submit(device.request(4))
+        answers = answers_of(together)
+        for device in devices:
+            alone = OnnxDrafter(model, ROOM)
+            alone.open(device.opening(), TERMS)
+            answer = answers[device.name]
+            assert isinstance(answer, Draft)
+            same += answer.token_ids == draft_of(alone, device.request(4)).token_ids
+    assert same >= 36
