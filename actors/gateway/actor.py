@@ -5,6 +5,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,7 @@ class GatewayActor:
     async def _begin(self) -> None:
         host = get_node_ip_address()  # type: ignore[no-untyped-call]
         gateway = await asyncio.to_thread(Gateway, self._name, self._settings.config, self._fleet, host)
-        gateway.files.update(await asyncio.to_thread(_known_files, self._name))
+        gateway.files.update(await asyncio.to_thread(_known_files, self._name, self._settings))
         try:
             await gateway.start(partial(prepared, self._name, self._settings))
         except BaseException:
@@ -115,7 +116,7 @@ async def prepared(name: str, settings: GatewaySettings) -> Mapping[str, Drafter
     found = dict[str, DrafterFile]()
     for group in settings.groups:
         path = Path(await run_once_here(_exported, group.model, settings.target))
-        found[group.name] = await asyncio.to_thread(drafter_file, path)
+        found[group.name] = replace(await asyncio.to_thread(drafter_file, path), is_for=group.may_join)
     plain = {group: [str(file.path), file.digest.hex(), file.size_bytes] for group, file in found.items()}
     await asyncio.to_thread(write_whole, _list_of(name), json.dumps(plain))
     return found
@@ -126,14 +127,16 @@ def _list_of(name: str) -> Path:
     return outrider_home() / "exported" / f"{name}.json"
 
 
-def _known_files(name: str) -> dict[str, DrafterFile]:
+def _known_files(name: str, settings: GatewaySettings) -> dict[str, DrafterFile]:
     try:
         plain = json.loads(_list_of(name).read_text(encoding="utf-8"))
+        may_join = {group.name: group.may_join for group in settings.groups}
         found = {
-            group: DrafterFile(Path(path), bytes.fromhex(digest), size) for group, (path, digest, size) in plain.items()
+            group: DrafterFile(Path(path), bytes.fromhex(digest), size, may_join[group])
+            for group, (path, digest, size) in plain.items()
         }
         return {group: file for group, file in found.items() if file.path.stat().st_size == file.size_bytes}
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, LookupError, ValueError, TypeError, AttributeError):
         return {}
 
 

@@ -58,11 +58,16 @@ _NO_FILE = Refused(RefusalCode.BUSY, "the gateway prepares its drafter's file", 
 log = logging.getLogger(__name__)
 
 
+def anybody(_: str) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class DrafterFile:
     path: Path
     digest: bytes  # SHA-256
     size_bytes: int
+    is_for: Callable[[str], bool] = anybody  # identities; those that may join its group
 
 
 class DeviceConnection:
@@ -164,8 +169,8 @@ class DeviceServer:
         if isinstance(identity, Refused):
             raise web.HTTPServiceUnavailable if identity.retry_after_s else web.HTTPUnauthorized
         digest = bytes.fromhex(request.match_info["digest"])
-        found = next((file for file in self._files.values() if file.digest == digest), None)
-        if found is None:
+        files = (file for file in self._files.values() if file.digest == digest and file.is_for(identity.name))
+        if (found := next(files, None)) is None:
             raise web.HTTPNotFound
         return SentFile(found.path, found.size_bytes, lambda: self._sent(request, identity))
 

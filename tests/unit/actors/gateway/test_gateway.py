@@ -35,7 +35,7 @@ from outrider.wire.dialling import (
 )
 from outrider.wire.replies import plain
 from tests.unit.actors.coordinator.transport_suite import CARD
-from tests.unit.actors.gateway.dialling import DRAFTER_FILE, Dialler, DirectFleet, Place, gateway_of, until
+from tests.unit.actors.gateway.dialling import DRAFTER_FILE, GROUP, Dialler, DirectFleet, Place, gateway_of, until
 
 SOON_S = 60.0
 READY = write_dialled(DeviceReady(plain(CARD)))
@@ -84,6 +84,11 @@ def test_a_device_is_welcomed_and_handed_its_file(tmp_path: Path) -> None:
             assert await got(digest, **key) == (200, DRAFTER_FILE)
             assert await got(digest, **key, Range="bytes=100-") == (206, DRAFTER_FILE[100:])
             assert (await got("0" * 64, **key))[0] == 404
+            file = gateway.files["far"]
+            gateway.files["far"] = replace(file, is_for=replace(GROUP, devices=("other",)).may_join)
+            assert (await got(digest, **key))[0] == 404, "it may not join the file's group"
+            gateway.files["far"] = replace(file, is_for=replace(GROUP, devices=("device",)).may_join)
+            assert (await got(digest, **key))[0] == 200
             assert (await got("../../etc/passwd", **key))[0] == 404
             assert (await got(digest))[0] == 401
             assert (await got(digest, Authorization="Bearer another-key-of-16"))[0] == 401
