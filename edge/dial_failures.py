@@ -1,6 +1,7 @@
 """Why a device is at no gateway, in plain words with what to do, and how long it waits before it dials again."""
 
 import ssl
+from datetime import UTC, datetime
 from urllib.error import URLError
 
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage, InvalidStatus
@@ -38,6 +39,11 @@ _TEXTS: tuple[tuple[type[Exception], str], ...] = (  # the first that fits
     (OutriderError, "{0}"),
     (Exception, "the gateway cannot be reached ({0}); see its address, and this device's network"),
 )
+_OF_THE_CLOCK = (9, 10)  # of OpenSSL: not yet valid, expired
+_CLOCK = (
+    "by this device's clock, which says {now:%Y-%m-%d %H:%M} UTC, the gateway's {said}; set the clock, or have the "
+    "gateway's certificate renewed"
+)
 _IDENTITY = (401, 403)
 _LASTING = (*_IDENTITY, 400, 404, 405, 410, 426)  # others pass: of an ingress whose gateway starts anew
 
@@ -71,4 +77,6 @@ def _text(error: Exception) -> str:
         return f"the gateway refused this device: {error}; {_TODO[error.refused.code]}"
     if isinstance(error, InvalidStatus) and error.response.status_code in _IDENTITY:
         return f"HTTP {error.response.status_code}: this device was refused; see --cert and --key, or --key-file"
+    if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _OF_THE_CLOCK:
+        return _CLOCK.format(now=datetime.now(UTC), said=error.verify_message)
     return next(text for kind, text in _TEXTS if isinstance(error, kind)).format(error)

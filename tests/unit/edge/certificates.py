@@ -28,11 +28,11 @@ class Authority:
         certificate = certificate.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         self.file.write_bytes(_pem(certificate.sign(self._key, hashes.SHA256())))
 
-    def issue(self, name: str, valid_for: timedelta = _DAY) -> Identity:
+    def issue(self, name: str, valid_for: timedelta = _DAY, begins_in: timedelta = -2 * _DAY) -> Identity:
         """Certify a key for a name, and for 127.0.0.1."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = [x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-        certificate = _builder(_named(name), self._subject, key.public_key(), valid_for)
+        certificate = _builder(_named(name), self._subject, key.public_key(), valid_for, begins_in)
         certificate = certificate.add_extension(x509.SubjectAlternativeName(names), critical=False)
         made = Identity(self._folder / f"{name}.pem", self._folder / f"{name}.key")
         made.cert.write_bytes(_pem(certificate.sign(self._key, hashes.SHA256())))
@@ -55,12 +55,16 @@ def _named(name: str) -> x509.Name:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, valid_for: timedelta = _DAY
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    valid_for: timedelta = _DAY,
+    begins_in: timedelta = -2 * _DAY,
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
     builder = builder.serial_number(x509.random_serial_number())
-    return builder.not_valid_before(now - 2 * _DAY).not_valid_after(now + valid_for)
+    return builder.not_valid_before(now + begins_in).not_valid_after(now + valid_for)
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -426,6 +427,27 @@ def test_who_it_is_is_said_with_each_request(
                 dialled = await gateway.served()
                 assert [found["Authorization"] for found in gateway.headers] == ["Bearer secret"] * 2
                 assert (dialled.hello.name, dialled.hello.threads) == ("porch", 2)
+
+    soon_done(test())
+
+
+@pytest.mark.parametrize(
+    ("begins_in", "ends_in", "said"), [(1000, 2000, "certificate is not yet valid"), (-2000, -1000, "has expired")]
+)
+def test_a_device_without_a_clock_is_told_to_set_it(
+    begins_in: int, ends_in: int, said: str, gateway: Gateway, authority: Authority, tmp_path: Path
+) -> None:
+    """It stands decades off, as one without a battery does; it dials on, as it may be told the time soon."""
+
+    async def test() -> None:
+        elsewhen = authority.issue("elsewhen", timedelta(days=ends_in), timedelta(days=begins_in))
+        async with gateway.listening(authority.server(elsewhen)):
+            device = dialling(access_to(gateway, authority), tmp_path)
+            async with running(device):
+                await until(lambda: said in device.link)
+                assert "by this device's clock, which says" in device.link
+                assert "set the clock" in device.link
+                assert "; dials " in device.link
 
     soon_done(test())
 
