@@ -28,7 +28,8 @@ class LinkSilence:
         self._heard_at_s = max(self._heard_at_s, now_s)
 
     def called(self, now_s: float) -> None:
-        self._usual_s += _WEIGHT * (min(now_s - self._called_at_s, _ACTIVE_S) - self._usual_s)
+        if self._is_active(now_s):  # a longer pause says nothing of the pace, nor does the first call of a connection
+            self._usual_s += _WEIGHT * (now_s - self._called_at_s - self._usual_s)
         self._called_at_s = now_s
 
     def pinged(self, now_s: float) -> None:

@@ -43,6 +43,14 @@ def test_silence_is_noticed_by_the_pace_of_calls(pause_s: float, most_s: float) 
     assert noticed_s(*called(pause_s)) <= most_s
 
 
+def test_the_first_call_of_a_connection_says_nothing_of_the_pace() -> None:
+    assert noticed_s(*called(0.1, calls=1)) <= 0.31
+    silence, now_s = called(0.1)
+    silence.heard(now_s + 60.0)
+    silence.called(now_s + 60.0)
+    assert noticed_s(silence, now_s + 60.0) <= 0.33
+
+
 def test_calls_at_their_usual_pace_cost_no_ping() -> None:
     silence, now_s = called(0.5)
     assert not silence.is_late(now_s + 0.6)
