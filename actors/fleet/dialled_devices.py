@@ -98,7 +98,8 @@ class DialledDevices:
         is_early = self.groups is None or (known is None and not self._settled(now_s))
         if state is None or not state.has_told_all or is_early:
             return Refused(RefusalCode.BUSY, "the fleet does not know yet who is here", 1)
-        if (refused := self._bans.refusal(dial, now_s, is_here=known is not None)) is not None:
+        here = None if known is None else known.dial.process
+        if (refused := self._bans.refusal(dial, here, now_s)) is not None:
             return refused
         if known is not None and known.dial.process == dial.process:
             if dial.dial <= known.dial.dial:

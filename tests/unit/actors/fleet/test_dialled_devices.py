@@ -187,6 +187,17 @@ def test_one_key_dials_so_often_and_keeps_no_other_out() -> None:
     directory.admitted(replace(DIAL, process=b"one more"), now_s=1.0)
 
 
+def test_devices_of_one_key_whose_addresses_change_do_not_hold_up_each_other() -> None:
+    directory = Directory(groups=(replace(GROUP, max_devices=4),))
+    dials = [replace(DIAL, device=f"a/{number}", process=f"process{number}".encode()) for number in range(4)]
+    for number in range(1, DIALS_PER_MINUTE // 2):
+        for dial in dials:
+            directory.admitted(replace(dial, dial=number))
+    for number in range(DIALS_PER_MINUTE // 2, DIALS_PER_MINUTE + 2):
+        directory.admitted(replace(dials[0], dial=number))
+    assert directory.refused(replace(dials[0], dial=number + 1)) is RefusalCode.TOO_MANY
+
+
 def test_a_device_that_comes_back_within_the_grace_was_only_away() -> None:
     directory = Directory()
     first = directory.admitted()
