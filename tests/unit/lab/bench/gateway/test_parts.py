@@ -37,7 +37,7 @@ def test_a_round_is_one_that_a_device_reads() -> None:
 
 def test_a_checksum_stays_right_when_an_address_is_another() -> None:
     def checksum(packet: bytes) -> int:
-        total = sum(struct.unpack(f">{len(packet) // 2}H", packet))
+        total: int = sum(struct.unpack(f">{len(packet) // 2}H", packet))
         while total >> 16:
             total = (total & 0xFFFF) + (total >> 16)
         return ~total & 0xFFFF
