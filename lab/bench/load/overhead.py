@@ -22,6 +22,7 @@ from transformers import GenerationConfig
 from cluster.local import APP_NAME, running
 from cluster.option_types import natural, new_file, positive_int
 from cluster.reports.tables import show_table
+from lab.bench.gateway.own_device import running_with_own_device
 from lab.bench.harness.prompts import PROMPTS
 from lab.bench.harness.record import write_record
 from lab.bench.load.client import Endpoint, ServiceUnusableError, drive, open_client
@@ -48,11 +49,12 @@ def main(argv: Sequence[str]) -> None:
     add("--prompts", type=positive_int, default=16, help="prompts sent at each number of generations")
     add("--temperature", type=not_negative, default=0.0)
     add("--windows", type=natural, nargs="+", default=[2], help="draft windows (default: %(default)s)")
+    add("--dialled", action="store_true", help="draft on a device of this machine that dials in")
     add("--json", type=new_file, default=None, metavar="FILE", help="write what is printed")
     args = parser.parse_args(argv)
     config = load_config(args.config)
-    baselines = baselines_of(config, args.tokens, args.prompts)
-    with running(config) as url:
+    baselines = {} if args.dialled else baselines_of(config, args.tokens, args.prompts)
+    with (running_with_own_device if args.dialled else running)(config) as url:
         found = [
             asyncio.run(_measured(url, config.model.public_name, generations, window, args))
             for window in args.windows
