@@ -33,6 +33,7 @@ HEADS = {
     "locked-torch": "torch: the builds of Python's own index, and those without CUDA for Python 3.11 on Linux.",
     "locked-cuda": "What the torch of Python's own index needs on top of locked.txt: CUDA's libraries.",
     "locked-vllm": "What the extra `vllm` needs on top of locked.txt, locked-torch.txt and locked-cuda.txt.",
+    "locked-drafter": "What drafter.txt needs: entries of locked.txt. torch is the device's own, or locked-torch.txt.",
     "locked-aws": "What the extra `aws` needs on top of locked.txt: Amazon's SDK, by which a head starts machines.",
     "locked-gcp": "What the extra `gcp` needs on top of locked.txt: Google's, likewise.",
     "locked-uv": "uv, which installs all else on rented machines and Jetsons.",
@@ -95,6 +96,8 @@ def main() -> None:
     for cloud in ("aws", "gcp"):  # beside what machines have; constraints.txt pins what developers have besides
         sdk = compiled(extras[cloud], "\n".join(block.split()[0] for block in needed.values()))
         divided[f"locked-{cloud}"] = {name: block for name, block in sdk.items() if name not in needed}
+    wanted = compiled((FOLDER / "drafter.txt").read_text(encoding="utf-8").splitlines())
+    divided["locked-drafter"] = {name: block for name, block in divided["locked"].items() if name in wanted}
     for name, blocks in (divided | {"locked-uv": compiled([UV])}).items():
         head = f"# {HEADS[name]}\n# Written by requirements/lock.py, which says how.\n"
         (FOLDER / f"{name}.txt").write_text(head + "\n".join(blocks.values()) + "\n", encoding="utf-8")
