@@ -1,4 +1,4 @@
-"""Removing an Outrider from Kubernetes ends: nothing that it waits for needs what went before."""
+"""Removing an Outrider from Kubernetes, rolling it back and changing its secrets end, and name what is there."""
 
 import os
 import re
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.deployment.chart import installed, preset
 from tests.unit.deployment.manifests import OVERLAYS, ROOT, built
 
 README = (ROOT / "k8s" / "README.md").read_text(encoding="utf-8")
@@ -69,3 +70,35 @@ def test_down_selects_labels_that_pods_have(name: str) -> None:
     assert set(re.findall(r"app\.kubernetes\.io/part-of=([$\w]+)", text)) == {"$service"}, "the chart's release"
     for group in built(name).groups.values():
         assert group.spec["template"]["metadata"]["labels"]["app.kubernetes.io/part-of"] == "outrider"
+
+
+def test_every_command_of_rotation_ends_and_names_what_is_there() -> None:
+    (section,) = re.findall(r"^## Rotate\n(.*?)^## ", README, flags=re.MULTILINE | re.DOTALL)
+    overlays = [built(name) for name in ("production", "devices")]
+    (statefulset,) = overlays[0].of_kind("StatefulSet")
+    secrets = set[str]().union(*(overlay.secrets() for overlay in overlays))
+    rotated = set(re.findall(r"`(outrider-[a-z-]+)`|create secret \w+ (outrider-[a-z-]+)", section))
+    assert {one or other for one, other in rotated} == secrets
+    for written in re.findall(r"kubectl [^`\n]*create secret[^`\n]*", section):
+        assert re.search(r"--dry-run=client -o yaml \\?\| kubectl apply -f -", written), "one that is there is replaced"
+    (block,) = re.findall(r"```sh\n(.*?)```", section, flags=re.DOTALL)
+    for command in block.splitlines():
+        if re.search(r" (rollout status|wait|delete) ", command):
+            assert "--timeout=" in command, command
+    assert re.findall(r"statefulset (\S+)", block) == [statefulset["metadata"]["name"]] * 2
+    assert "-l ray.io/node-type=head" in block
+
+
+def test_a_new_token_is_another_cluster() -> None:
+    """KubeRay makes one for each, and another one where the pods of the head are described otherwise."""
+    before = preset("production")
+    env = [{"name": "ROTATED", "value": "2026-12"}]
+    rotated = installed({**before, "head": {**before.get("head", {}), "env": env}})
+    assert env[0] in rotated.groups["head"].container["env"]
+    assert "--set head.env[0].name=ROTATED --set-string head.env[0].value=2026-12" in README
+
+
+def test_a_rollback_is_the_release_before_after_what_is_down() -> None:
+    (section,) = re.findall(r"^## Rollback\n(.*?)^## ", README, flags=re.MULTILINE | re.DOTALL)
+    assert "helm -n outrider rollback outrider" in section
+    assert "k8s/down.sh comes first" in section, "with one GPU"
