@@ -1,12 +1,15 @@
-"""Mutated calls of a drafter's host, and mutated frames at both ends of a stream.
+"""Mutated calls of a drafter's host, mutated frames at both ends of a stream, and places that it is said to be at.
 
 In this process, over the product's host and its reader of frames: each call is answered by a reply of ours, and a
 generation beside goes on as if nothing were.
 """
 
 import asyncio
+from contextlib import suppress
+from ipaddress import ip_address
 from random import Random
 
+from actors.proved_streams import SECRET_BYTES, StreamPlace
 from edge.frames import frame, read_frame
 from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest, DraftTerms
 from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError, DraftingFailedError, MessageError
@@ -30,6 +33,7 @@ _GREEDY = SamplingParams(temperature=0.0)
 _BIASED = SamplingParams(temperature=0.7, top_k=9, logit_bias=((3, 1.5),), presence_penalty=0.5, seed=2**64 - 1)
 _TERMS = DraftTerms(WireFormat(VOCAB), (0,), 90)
 _MOST_BYTES = 4096  # of a frame
+_PLACE = StreamPlace("192.0.2.7", 25_000, bytes(range(SECRET_BYTES)))
 
 
 def calls_and_frames(seed: int, number: int) -> Counts:
@@ -57,6 +61,7 @@ async def _tried(rng: Random, number: int) -> Counts:
             counts.tried += 1
             counts.understood += _sound(await host.answer(bad))
             await _damaged(rng, bad, counts)
+            _misplaced(rng, bad, counts)
         reply = read_reply(await host.answer(write_call("exchange", "beside", order)))
         assert isinstance(reply, Answer)
         draft = session.decode_answer(reply.data, request)
@@ -97,3 +102,10 @@ async def _damaged(rng: Random, content: bytes, counts: Counts) -> None:
             assert len(read) <= _MOST_BYTES
     except (MessageError, asyncio.IncompleteReadError):
         pass
+
+
+def _misplaced(rng: Random, other: bytes, counts: Counts) -> None:
+    """Read where a drafter says that it listens."""
+    counts.tried += 1
+    with suppress(MessageError):
+        ip_address(StreamPlace.from_bytes(mutated_bytes(rng, _PLACE.to_bytes(), other)).host)
