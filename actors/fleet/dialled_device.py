@@ -4,9 +4,10 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from actors.gateway_beats import DeviceDial
+from actors.gateway_beats import DeviceDial, DeviceRow
 from actors.gateway_link import DialledHandle, GatewayPlace, RelayOutcome
 from actors.messages import DrafterId
+from actors.waiting import within
 from outrider.contracts.errors import DrafterBrokenError, DrafterSilentError
 from outrider.contracts.requests import GenerationId
 from outrider.versions import MESSAGES_BEFORE_RANGES, VERSIONS, VersionRange, Versions
@@ -86,6 +87,27 @@ class DialledDevice:
         """Turn it away wherever it is."""
         for gateway in filter(None, (self.gateway, self.coming)):
             gateway.calls.end(self.incarnation, last)
+
+    def carried(self, row: DeviceRow) -> dict[str, int]:
+        """Return by direction what it has carried since it was told last; each gateway counts from 0."""
+        before, now = (self.sent_bytes, self.received_bytes), (row.sent_bytes, row.received_bytes)
+        self.sent_bytes, self.received_bytes = now
+        more = (new - old if new >= old else new for old, new in zip(before, now, strict=True))
+        return dict(zip(("down", "up"), more, strict=True))
+
+    async def card_in_time(self, deadline_s: float) -> DrafterCard:
+        """Return its card; wait while it is away, and a ``TimeoutError`` if it is here and silent."""
+        while True:
+            await self.is_ready.wait()
+            try:
+                card = await within(deadline_s, self.card.remote())
+            except TimeoutError:
+                if self.is_ready.is_set():
+                    raise
+                continue
+            if not isinstance(card, DrafterCard):
+                raise DrafterBrokenError(f"needs to send its card, found {card!r:.60}")
+            return card
 
     def note_unready(self, now_s: float) -> None:
         if self.is_ready.is_set():

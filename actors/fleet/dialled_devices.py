@@ -23,12 +23,9 @@ from actors.gateway_beats import (
     GatewayNews,
 )
 from actors.messages import DialledStatus, DrafterId, GatewayStatus
-from actors.waiting import within
 from outrider.config.drafters import DrafterGroupConfig
-from outrider.contracts.errors import DrafterBrokenError
 from outrider.events import event
 from outrider.wire.dialling import RefusalCode, Refused
-from outrider.wire.replies import DrafterCard
 
 _SILENT_S = 7.0  # of a gateway, until its devices count as away: longer than a heartbeat that is late by its deadline
 _LOAD_S = 600.0  # for a device to load its drafter
@@ -178,20 +175,6 @@ class DialledDevices:
                 device.end(last)
                 self._remove(device)
 
-    async def card_in_time(self, device: DialledDevice, deadline_s: float) -> DrafterCard:
-        """Return a device's card; wait while it is away, and a ``TimeoutError`` if it is here and silent."""
-        while True:
-            await device.is_ready.wait()
-            try:
-                card = await within(deadline_s, device.card.remote())
-            except TimeoutError:
-                if device.is_ready.is_set():
-                    raise
-                continue
-            if not isinstance(card, DrafterCard):
-                raise DrafterBrokenError(f"needs to send its card, found {card!r:.60}")
-            return card
-
     def turn_away(self, drafter: DrafterId, reason: str, pause_s: float, now_s: float) -> None:
         """End a device's connection, and let it in again after a pause."""
         if (device := self._by_id.get(drafter)) is None:
@@ -220,7 +203,8 @@ class DialledDevices:
                 return []  # it drafts where it was until then
             device.gateway.calls.end(device.incarnation, None)
             device.move(row.dial, state)
-        self._count(device, row)
+        for direction, more in device.carried(row).items():
+            self.carried_bytes[device.drafter.group, direction] += more
         self._note_stage(device, row.stage, now_s)
         return []
 
@@ -234,16 +218,6 @@ class DialledDevices:
             self._note_away(device, now_s)
         if stage is not DeviceStage.AWAY:
             device.away_at_s = None
-
-    def _count(self, device: DialledDevice, row: DeviceRow) -> None:
-        """Add what was carried since it was told last; a gateway counts from when the device joined it."""
-        group = device.drafter.group
-        for direction, before, now in (
-            ("down", device.sent_bytes, row.sent_bytes),
-            ("up", device.received_bytes, row.received_bytes),
-        ):
-            self.carried_bytes[group, direction] += now - before if now >= before else now
-        device.sent_bytes, device.received_bytes = row.sent_bytes, row.received_bytes
 
     def _learn(self, row: DeviceRow, state: GatewayState, now_s: float) -> DialledDevice | None:
         """Enter a device that an earlier fleet let in."""

@@ -65,7 +65,7 @@ class DeviceHand:
         return self._devices.at(drafter)
 
     async def card(self, handle: DialledDevice) -> Any:
-        return await self._devices.card_in_time(handle, self._timeouts.probe_deadline_s)
+        return await handle.card_in_time(self._timeouts.probe_deadline_s)
 
     async def probe(self, handle: DialledDevice) -> None:
         """Wait while it is away: once the grace is over nobody looks after it any more."""
