@@ -13,6 +13,7 @@ from tests.hostile import (
     bodies,
     connections,
     devices,
+    dials,
     files,
     floods,
     grammars,
@@ -31,7 +32,7 @@ from tests.unit.serve_app.api.text_service import TextService
 
 ROOT = Path(__file__).parents[2]
 _WITHIN_S = 580
-_MODULES = (agents, responses, messages, grammars, thoughts, heads, connections, floods, devices, files, starts)
+_MODULES = (agents, responses, messages, grammars, thoughts, heads, connections, floods, devices, dials, files, starts)
 _DOCUMENT = {
     "paths": {
         "/v1/completions": {
@@ -161,6 +162,9 @@ def test_waits_of_the_client_beside_are_charged_to_the_case_they_meet() -> None:
     assert seen.first_token_s == 0.0, "it began later"
     assert seen.broken == ("refused",)
     assert beside(notes, 5.0, 6.0).first_token_s == 5.0
+    texts = read_notes(["text 1.0 200/3 aa", "text 2.0 200/4 bb", "text 3.0 200/3 aa", "text 4.0 200/4 cc", ""])
+    assert beside(texts, 0.0, 3.5).broken == ()
+    assert beside(texts, 3.5, 5.0).broken == ("another text of 200/4",)
     assert beside(notes, 0.0, 1.05).silence_s == pytest.approx(0.1)
     waits = read_notes(
         ["asks 1.0 short/1", "broken 2.0 refused", "asks 2.5 short/2", "token 9.0 short/2", "asks 9.1 1/1"]

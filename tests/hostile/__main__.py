@@ -21,12 +21,13 @@ from typing import Any
 import httpx
 
 from tests.chaos.links import die_with_parent
-from tests.cluster.served import PLAIN
+from tests.cluster.served import PLAIN, free_port
 from tests.hostile import (
     agents,
     bodies,
     connections,
     devices,
+    dials,
     files,
     floods,
     grammars,
@@ -38,6 +39,7 @@ from tests.hostile import (
     thoughts,
 )
 from tests.hostile.cases import Case
+from tests.hostile.gateway import DialIn
 from tests.hostile.promises import Family
 from tests.hostile.running import Campaign, as_data
 from tests.hostile.service import KEYS, ROOT, Layout, Service
@@ -51,6 +53,7 @@ _SHARES = {  # of the time
     Family.READS: 0.06,
     Family.FLOODS: 0.12,
     Family.DEVICES: 0.12,
+    Family.DIALS: 0.12,
     Family.FILES: 0.10,
 }
 _KEYLESS_SHARE = 0.12  # on top
@@ -94,8 +97,13 @@ def _run(args: argparse.Namespace, folder: Path) -> int:
         families = [family for family in chosen if (family is Family.KEYLESS) == keyless]
         if not families or (args.short and keyless):
             continue
+        inside = folder / f"{keyless}"
         layout = Layout(
-            args.checkout.resolve(), folder / f"{keyless}", _SHORT_DEVICES if args.short else _DEVICES, keyless=keyless
+            args.checkout.resolve(),
+            inside,
+            _SHORT_DEVICES if args.short else _DEVICES,
+            keyless=keyless,
+            dial_in=DialIn(inside / "gateway", free_port()) if Family.DIALS in families else None,
         )
         with Service(layout).running() as service:
             campaign = Campaign(service, busy=args.busy or args.short)
@@ -131,6 +139,7 @@ def _cases(args: argparse.Namespace, service: Service, families: Sequence[Family
         connections.cases(),
         floods.cases(),
         devices.cases(),
+        dials.cases(),
         files.cases(),
         starts.cases(),
         heads.keyless_cases(),

@@ -8,6 +8,7 @@ happens is a line of FILE, by the monotonic clock that all processes of a machin
     asks AT STREAM         a stream is asked for, when its last one is over
     token AT STREAM        an event of a stream with text
     first AT SECONDS       a stream's first token, and how long it took
+    text AT WHICH SHA256   a greedy response that is asked for again and again, so that each has to be the same
     broken AT REASON       a response that was refused, failed or broke
 """
 
@@ -16,6 +17,7 @@ import json
 import sys
 import time
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from pathlib import Path
 from typing import TextIO
 
@@ -23,7 +25,7 @@ from tests.hostile.raw_http import HOST, connect, head_of
 
 PROBE_EVERY_S = 0.02
 LONG_TOKENS, SHORT_TOKENS = 200, 2
-_STREAMS = 2
+_STREAMS, _STORIES = 2, 5
 _PAUSE_S, _RETRY_S = 1.0, 0.2
 _PROBE_WITHIN_S, _SILENT_S = 60.0, 120.0
 _MODEL = "smollm2-135m-instruct"
@@ -75,19 +77,22 @@ class Beside:
             number += 1
             began_s, first = time.monotonic(), True
             self._note("asks", f"{name}/{number}")
+            story, text = number % _STORIES, sha256()
             try:
-                async for _ in self._events(tokens, f"Tell me story {number} of a lighthouse keeper. "):
+                async for piece in self._events(tokens, f"Tell me story {story} of a lighthouse keeper. "):
+                    text.update(piece.encode())
                     if first:
                         self._note("first", f"{time.monotonic() - began_s:.4f}")
                     self._note("token", f"{name}/{number}")
                     first = False
+                self._note("text", f"{tokens}/{story} {text.hexdigest()[:16]}")
             except (OSError, EOFError, ValueError, TimeoutError, asyncio.LimitOverrunError) as error:
                 self._note("broken", f"{error!r:.100}".replace("\n", " "))
                 await asyncio.sleep(_RETRY_S)
             await asyncio.sleep(pause_s)
 
-    async def _events(self, tokens: int, prompt: str) -> AsyncIterator[None]:
-        """One for each event that has text.
+    async def _events(self, tokens: int, prompt: str) -> AsyncIterator[str]:
+        """Texts of the events that have one.
 
         Raises:
             ValueError: it was refused or failed.
@@ -115,8 +120,8 @@ class Beside:
                     event = json.loads(line[6:])
                     if "error" in event:
                         raise ValueError(f"{event['error']}")
-                    if any(choice["text"] for choice in event["choices"]):
-                        yield
+                    if piece := "".join(choice["text"] for choice in event["choices"]):
+                        yield piece
 
 
 def _length(head: bytes) -> int:

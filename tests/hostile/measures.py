@@ -217,6 +217,11 @@ def beside(notes: Sequence[Noted], began_s: float, ended_s: float) -> Beside:
     ]
     tokens = sum(1 for note in near if note.kind == "token" and began_s < note.at_s < ended_s)
     broken = tuple(note.value for note in near if note.kind == "broken" and began_s < note.at_s < ended_s + 0.1)
+    texts = dict[str, str]()
+    for note in (one for one in notes if one.kind == "text"):
+        which, _, digest = note.value.partition(" ")
+        if texts.setdefault(which, digest) != digest and began_s < note.at_s < ended_s + 0.1:
+            broken += (f"another text of {which}",)
     return Beside(
         loop_s=max(waited["health"]),
         late_s=max(waited["late"]),

@@ -17,6 +17,7 @@ class Family(StrEnum):
     READS = "reads"
     FLOODS = "floods"
     DEVICES = "devices"
+    DIALS = "dials"
     FILES = "files"
     KEYLESS = "keyless"
 
@@ -33,6 +34,7 @@ class Figure(StrEnum):
     INGRESS_MIB = "ingress_mib"  # peak growth of memory
     COORDINATOR_MIB = "coordinator_mib"
     FLEET_MIB = "fleet_mib"
+    GATEWAY_MIB = "gateway_mib"
     FLEET_S = "fleet_s"  # longest wait of /status
     REVOKED_S = "revoked_s"  # from a sound keys file to the first 401 of a key that is not in it
     LOST = "lost"  # processes of the service that ended
@@ -95,13 +97,14 @@ PROMISES: tuple[Promise, ...] = (
     ),
     Promise("memory of a coordinator", Figure.COORDINATOR_MIB, 100, 100, _ALL),
     Promise("memory of the fleet, by a device's replies", Figure.FLEET_MIB, 50, 50, _ALL),
+    Promise("memory of a gateway, by whoever dials in", Figure.GATEWAY_MIB, 50, 50, frozenset({Family.DIALS})),
     Promise("silence of the fleet, by a device's replies", Figure.FLEET_S, 0.5, 2.0, frozenset({Family.DEVICES})),
     Promise(
         "beyond a reading of the keys, until a revoked key opens nothing",
         Figure.REVOKED_S,
         2.0,
         4.0,
-        frozenset({Family.FILES}),
+        frozenset({Family.FILES, Family.DIALS}),
     ),
 )
 
@@ -129,6 +132,7 @@ HEADINGS: Mapping[Figure, str] = MappingProxyType(
         Figure.INGRESS_MIB: "ingress, MiB",
         Figure.COORDINATOR_MIB: "coordinator, MiB",
         Figure.FLEET_MIB: "fleet, MiB",
+        Figure.GATEWAY_MIB: "gateway, MiB",
         Figure.FLEET_S: "fleet, s",
         Figure.REVOKED_S: "revoked, s",
         Figure.LOST: "ended",

@@ -17,6 +17,7 @@ _SHOWN = (
     Figure.INGRESS_MIB,
     Figure.COORDINATOR_MIB,
     Figure.FLEET_MIB,
+    Figure.GATEWAY_MIB,
     Figure.FLEET_S,
     Figure.REVOKED_S,
     Figure.LOST,

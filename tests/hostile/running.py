@@ -18,7 +18,7 @@ from tests.hostile.promises import TIMES, Family, Figure, broken_promises
 from tests.hostile.raw_http import CLOSED, SILENT, Answer
 from tests.hostile.service import KEYS, ROOT, Service
 
-_MEASURED = ("ingress", "coordinator", "fleet", "verifier")
+_MEASURED = ("ingress", "coordinator", "fleet", "verifier", "gateway")
 _CALM_WITHIN_S, _CALM_WAIT_S = 60.0, 0.03
 _BACK_WITHIN_S = 90.0
 _IDLE_FOR_S = 15.0
@@ -195,6 +195,7 @@ def _figures(
         Figure.INGRESS_MIB: growth["ingress"],
         Figure.COORDINATOR_MIB: growth["coordinator"],
         Figure.FLEET_MIB: growth["fleet"],
+        Figure.GATEWAY_MIB: growth["gateway"],
         Figure.LOST: float(lost),
     }
     if answer.refused and answer.code not in (CLOSED, SILENT):

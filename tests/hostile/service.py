@@ -17,6 +17,7 @@ import httpx
 import yaml
 
 from tests.cluster.served import PLAIN, free_port
+from tests.hostile.gateway import GROUP, DialIn
 from tests.hostile.measures import MIB, address_space_bytes, alive, descendants, free_bytes, memory_bytes, name_of
 
 KEYS: Mapping[str, str] = {name: f"sk-hostile-{name}-0123456789" for name in ("alice", "mallory", "leaver")}
@@ -28,8 +29,9 @@ _PROCESSES = {  # as Ray names them
     "coordinator": "ray::ServeReplica:outrider:Coordinator",
     "verifier": "ray::VerifierActor",
     "fleet": "ray::FleetActor",
+    "gateway": "ray::GatewayActor",
 }
-_BOUNDED = ("ingress", "coordinator", "fleet")
+_BOUNDED = ("ingress", "coordinator", "fleet", "gateway")
 _MORE_BYTES = 3 * 2**30  # of address space than a process has when it serves: what takes more is ended by that
 _LEAST_FREE_BYTES = 2 * 2**30  # of the machine; below, the largest process of the service is killed
 _GUARD_EVERY_S = 0.25
@@ -50,12 +52,14 @@ class Layout:
         checkout: whose code serves.
         devices: untrusted ones, beside the one that is trusted; they lie as they are told.
         keyless: without API keys.
+        dial_in: its gateway, where it has one.
     """
 
     checkout: Path
     folder: Path
     devices: int = 1
     keyless: bool = False
+    dial_in: DialIn | None = None
 
     @property
     def keys_file(self) -> Path:
@@ -66,12 +70,15 @@ class Layout:
         """As a configuration file has them."""
         log = {"folder": str(self.folder / "rounds"), "most_mib": 1}
         visitors = [{"name": f"visitor{i}", "trust": "untrusted"} for i in range(self.devices)]
+        dialled = [{"name": GROUP, "from": "gateway", "engine": "onnx"}] if self.dial_in else []
+        gateway = {"gateway": self.dial_in.settings()} if self.dial_in else {}
         keyed = {} if self.keyless else {"auth": {"keys_file": str(self.keys_file)}}
         return {
             "http": {"port": port},
             "structured": {"tool_format": "hermes"},
-            "drafters": [{"name": "lab", "trust": "trusted", "round_log": log}, *visitors],
+            "drafters": [{"name": "lab", "trust": "trusted", "round_log": log}, *visitors, *dialled],
             **keyed,
+            **gateway,
         }
 
 
@@ -92,10 +99,15 @@ class Service:
         """Run it while the block is open."""
         self.layout.folder.mkdir(parents=True, exist_ok=True)
         (self.layout.folder / "hostile.yaml").write_text(yaml.safe_dump(self.layout.settings(self.port)))
+        dial_in = self.layout.dial_in
+        if dial_in is not None:
+            dial_in.folder.mkdir(exist_ok=True)
+            dial_in.prepare()
         self._start()
         self._guard.start()
         try:
-            yield self
+            with contextlib.nullcontext() if dial_in is None else dial_in.honest(self.layout.checkout):
+                yield self
         finally:
             self._over.set()
             self._stop()
