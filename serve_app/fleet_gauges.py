@@ -37,8 +37,8 @@ class FleetGauges:
             self._sink.record(metrics.REFUSED_DIALS, dials - self._refused.get(reason, 0), reason=reason)
         for drafter, strikes in sums.strikes.items():
             self._sink.record(metrics.DEVICE_STRIKES, strikes, drafter=drafter)
-        for state, gateways in sums.gateways.items():
-            self._sink.record(metrics.GATEWAYS, gateways, state=state)
+        for which, gateways in sums.gateways.items():
+            self._sink.record(metrics.GATEWAYS, gateways, state=which)
         self._carried_bytes, self._refused = sums.carried_bytes, sums.refused
 
 

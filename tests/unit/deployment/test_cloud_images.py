@@ -67,7 +67,8 @@ def test_ray_starts_the_container_with_our_files_where_commands_look(
     prepared: dict[str, Any], as_head: bool, image: str
 ) -> None:
     machine = _Machine()
-    runner = DockerCommandRunner(
+    begin: Any = DockerCommandRunner
+    runner = begin(
         prepared["docker"],
         log_prefix="",
         node_id="1",
