@@ -1,6 +1,7 @@
 """Rented machines and devices: Ray accepts the files, what is claimed is offered, and a notice is heard."""
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -24,6 +25,7 @@ from cluster.monitoring.files import MonitoringTargets
 from cluster.spot_drain import CLOUDS, await_notice, drain, drain_command, taken_back_by_aws, taken_back_by_gcp
 from outrider import __version__
 from outrider.config.reading import load_config
+from outrider.tenants.keys import read_keys
 from tests.unit.deployment.manifests import ROOT
 
 CLUSTER = ROOT / "cluster"
@@ -57,6 +59,42 @@ def test_no_command_is_rays_own(name: str) -> None:
     (sdk,) = [one for one in written["head_setup_commands"] if "pip install" in one]
     assert sdk.endswith(f" -r locked.txt -r locked-{name}.txt")
     assert f"'.[{name}]'" in (CLUSTER / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def test_the_page_prepares_what_every_machine_is_to_get(tmp_path: Path) -> None:
+    """Its commands, run in a home of their own, but the first, which installs what is installed here."""
+    if not (ROOT / ".venv" / "bin" / "pip").exists():
+        pytest.skip("needs `make install`, found no .venv")
+    page = (ROOT / "docs/how-to/deploy.md").read_text(encoding="utf-8").partition("step by step\n")[2]
+    prepare, use = re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL)[:2]
+    assert prepare.startswith("make install\n")
+    steps = prepare.removeprefix("make install\n").replace("pip wheel", "pip wheel --no-build-isolation -q")
+    environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        ["/bin/bash", "-e", "-c", steps],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / ".outrider"
+    made = {path.name for path in folder.iterdir()}
+    assert made == {
+        f"outrider-{__version__}-py3-none-any.whl",
+        *["requirements", "config.yaml", "env", "token", "keys.yaml"],
+    }
+    assert re.fullmatch(r"\S{16,}\s*", (folder / "token").read_text(encoding="utf-8"))
+    assert (folder / "token").stat().st_mode & 0o077 == 0
+    (tenant,) = read_keys(str(folder / "keys.yaml")).tenants
+    assert tenant.name == "me"
+    for name in ("aws", "gcp"):
+        text = (CLUSTER / f"{name}.yaml").read_text(encoding="utf-8")
+        for line in (folder / "env").read_text(encoding="utf-8").splitlines():
+            assert f" {line}\n" in text, "as the file's head says"
+    assert {"up", "exec", "attach", "down"} == set(re.findall(r"bin/ray (\w+) cluster/aws.yaml", use))
 
 
 def test_the_head_scrapes_what_ray_announces(name: str) -> None:
