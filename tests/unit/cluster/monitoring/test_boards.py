@@ -1,6 +1,7 @@
 """Dashboards: drawn from what is kept beside them, complete, readable, and in Prometheus's language."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -94,3 +95,14 @@ def test_what_grafana_reads_is_whole(board: Board) -> None:
             assert panel["links"][0]["url"].startswith(f"/d/outrider-{drawn_panel.to}?")
     assert max(Counter((p["gridPos"]["x"], p["gridPos"]["y"]) for p in written["panels"]).values()) == 1
     assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
+
+
+def test_panels_that_an_operator_is_sent_to_are_there() -> None:
+    """``overview, "First token by phase"``: the beginning of a title on that board."""
+    page = (FOLDER.parents[1] / "docs/how-to/monitoring.md").read_text("utf-8")
+    cells = [line.split(" | ")[1] for line in page.splitlines() if re.match(r"\| .*\? \|", line)]
+    found = [(board, title) for cell in cells for board, title in re.findall(r'(\w+), "(.+?)"', cell)]
+    assert len(found) > 5
+    boards = {board.name: [panel.title for panel in board.panels] for board in BOARDS}
+    for name, title in found:
+        assert any(panel.startswith(title) for panel in boards[name]), (name, title)
