@@ -84,7 +84,7 @@ def _decoder(drafter: LoadedModel) -> tuple[Decoder, _Array | None]:
     head, token_ids = _head(model.get_output_embeddings(), drafter.vocab_size)
     decoder = Decoder(
         embedding=_array(body.embed_tokens.weight[: drafter.vocab_size]),
-        layers=[_layer(*one) for one in zip(body.layers, _kv_ranges(body, drafter), strict=True)],
+        layers=[_layer(*one) for one in zip(body.layers, _kv_scales(body, drafter), strict=True)],
         norm=_array(body.norm.weight),
         head=head,
         cosines=cosines,
@@ -98,7 +98,7 @@ def _decoder(drafter: LoadedModel) -> tuple[Decoder, _Array | None]:
     return decoder, token_ids
 
 
-def _layer(layer: Any, kv_ranges: tuple[_Array, _Array]) -> DecoderLayer:
+def _layer(layer: Any, kv_scales: tuple[_Array, _Array]) -> DecoderLayer:
     attention, mlp = layer.self_attn, layer.mlp
     normed = hasattr(attention, "q_norm")
     return DecoderLayer(
@@ -110,12 +110,12 @@ def _layer(layer: Any, kv_ranges: tuple[_Array, _Array]) -> DecoderLayer:
         gate=_linear(mlp.gate_proj),
         up=_linear(mlp.up_proj),
         down=_linear(mlp.down_proj),
-        kv_ranges=kv_ranges,
+        kv_scales=kv_scales,
     )
 
 
-def _kv_ranges(body: Any, drafter: LoadedModel) -> list[tuple[_Array, _Array]]:
-    """Return each layer's ranges of keys and values, from what random tokens make of them.
+def _kv_scales(body: Any, drafter: LoadedModel) -> list[tuple[_Array, _Array]]:
+    """Return each layer's scales of keys and values, from what random tokens make of them.
 
     A rotation by another position changes both keys of a pair and leaves its length: that is the range of both.
     """
@@ -124,9 +124,9 @@ def _kv_ranges(body: Any, drafter: LoadedModel) -> list[tuple[_Array, _Array]]:
     found = []
     for layer in body(tokens, use_cache=True).past_key_values.layers:
         pairs = layer.keys.unflatten(-1, (2, -1)).norm(dim=-2).repeat(1, 1, 1, 2)
-        largest = (one.abs().amax((0, 2)) for one in (pairs, layer.values))
+        steps = [(_MARGIN / 127 * one.abs().amax((0, 2)).ravel()).clamp_min(1e-30) for one in (pairs, layer.values)]
         # whole powers of two: the same bytes on processors that add in another order
-        keys, values = (_array(torch.exp2(torch.ceil(torch.log2(_MARGIN * one)))) for one in largest)
+        keys, values = (_array(torch.exp2(torch.ceil(torch.log2(step)))) for step in steps)
         found.append((keys, values))
     return found
 

@@ -43,7 +43,7 @@ class DecoderLayer:
     gate: Linear
     up: Linear
     down: Linear
-    kv_ranges: tuple[_Array, _Array]  # largest absolute key and value, each ``[heads, width]``
+    kv_scales: tuple[_Array, _Array]  # of int8 keys and values, each ``[heads * width]``
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +157,7 @@ def _attended(graph: _Graph, normed: str, layer: DecoderLayer, number: int, deco
     caches = [f"keys.{number}", f"values.{number}"]
     inputs, options = [*projected, *caches, "last", "total", "cosines", "sines"], dict[str, Any]()
     if graph.quantised:
-        scales = [_scales(one) for one in layer.kv_ranges]
-        names = [graph.constant(f"{name}.scale", scale) for name, scale in zip(caches, scales, strict=True)]
+        names = [graph.constant(f"{name}.scale", one) for name, one in zip(caches, layer.kv_scales, strict=True)]
         inputs += ["", "", "", *names]  # without position_ids, attention_bias and head_sink
         options = {"kv_cache_bit_width": 8, "k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
     return graph.node(
@@ -172,10 +171,6 @@ def _attended(graph: _Graph, normed: str, layer: DecoderLayer, number: int, deco
         scale=decoder.scale,
         **options,
     )
-
-
-def _scales(ranges: _Array) -> _Array:
-    return np.maximum(ranges.ravel() / 127, np.finfo(np.float32).tiny).astype(np.float32)
 
 
 def _normed_heads(
