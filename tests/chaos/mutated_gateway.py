@@ -6,10 +6,13 @@ In this process: all of them meet the readers, some a gateway over TLS, beside a
 import asyncio
 import tempfile
 from contextlib import suppress
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from random import Random
 
 import aiohttp
+import yaml
 
 from actors.coordinator.gateway_transport import GatewayDrafterTransport, GatewayLinks
 from actors.gateway.device_calls import DeviceCalls
@@ -33,9 +36,10 @@ from outrider.wire.replies import Answer, plain
 from tests.chaos.mutated_messages import Counts
 from tests.chaos.mutating import mutated_bytes
 from tests.unit.actors.coordinator.transport_suite import CARD, Client, SuiteHost
-from tests.unit.actors.gateway.dialling import Dialler, DirectFleet, Place, gateway_of, until
+from tests.unit.actors.gateway.dialling import GROUP, Dialler, DirectFleet, Place, gateway_of, until
 
 _LIVE_EVERY = 100
+_HOSTILE = [f"hostile-device-key-{number:04}" for number in range(256)]
 _SOUND = (
     write_dialled(Hello(DIAL_VERSIONS, VERSIONS, "0.1.0", b"process.", 1, "laptop", cached=bytes(32))),
     write_dialled(DeviceReady(plain(CARD))),
@@ -56,8 +60,12 @@ def gateways(seed: int, number: int) -> Counts:
 
 async def _tried(rng: Random, number: int) -> Counts:
     counts, fleet = Counts(), DirectFleet()
+    fleet.devices.want([replace(GROUP, max_devices=len(_HOSTILE))])
     with tempfile.TemporaryDirectory() as folder:
         place = Place.made(Path(folder))
+        own = sha256(place.key.encode()).hexdigest()
+        listed = [{"name": name, "key": name} for name in _HOSTILE]
+        place.write_devices(yaml.safe_dump({"keys": [{"name": "device", "sha256": own}, *listed]}))
         async with gateway_of(place, fleet) as gateway:
             beside, links = Dialler(place, SuiteHost(), "beside"), GatewayLinks()
             await beside.dial(gateway)
@@ -74,7 +82,8 @@ async def _tried(rng: Random, number: int) -> Counts:
                 while counts.tried < number:
                     for _ in range(_LIVE_EVERY):
                         await _read(rng, counts)
-                    await _sent(rng, Dialler(place, name="hostile"), gateway)
+                    key = _HOSTILE[counts.tried // _LIVE_EVERY % len(_HOSTILE)]  # a breach keeps the last one out
+                    counts.let_in += await _sent(rng, Dialler(place, name="hostile", key=key), gateway)
                     if len(client.tokens) > 90:
                         client = Client(client.transport, "beside")
                         await client.open()
@@ -107,10 +116,12 @@ async def _read(rng: Random, counts: Counts) -> None:
     counts.tried += 3
 
 
-async def _sent(rng: Random, device: Dialler, gateway: Gateway) -> None:
-    """Send what is mutated on a connection that was let in, and what is no hello on one that was not."""
+async def _sent(rng: Random, device: Dialler, gateway: Gateway) -> bool:
+    """Send what is mutated on a connection, if it is let in; return whether it was."""
+    is_in = False
     with suppress(OSError, aiohttp.ClientError):
-        if isinstance(await device.dial(gateway), Welcome):
+        if is_in := isinstance(await device.dial(gateway), Welcome):
             for _ in range(3):
                 await device.send(mutated_bytes(rng, rng.choice(_SOUND[1:]), rng.choice(_SOUND)))
     await device.close()
+    return is_in

@@ -37,6 +37,7 @@ class Counts:
 
     tried: int = 0
     understood: int = 0
+    let_in: int = 0  # of connections on which some are sent
 
 
 def orders_and_answers(seed: int, number: int) -> Counts:
