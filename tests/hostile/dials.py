@@ -43,6 +43,7 @@ from tests.hostile.raw_http import CLOSED, HOSTILE_HOST, SILENT, Answer
 
 _LASTS_S, _ANSWERS_WITHIN_S = 8.0, 10.0
 _READY_WITHIN_S = 120.0
+_CONNECTS_WITHIN_S, _PAUSE_S = 30.0, 0.3
 _REVOKED_WITHIN_S = 13.0  # the file is read every 10 s, and has to be the same for one
 _MIB = 2**20
 _FRESH = itertools.count()
@@ -72,7 +73,8 @@ def _beside_the_honest(drive: Drive) -> Callable[[Target], Awaitable[Answer]]:
             return Answer(0, SILENT, 0.0)
         began_s = time.monotonic()
         try:
-            told = await drive(target, replace(dial_in, hostile=f"m{next(_FRESH) % 64}"))
+            await _may_connect(dial_in)
+            told = await drive(target, _with_another_key(dial_in))
         except (OSError, aiohttp.ClientError) as error:
             told = CLOSED
             target.wrong.append(f"was cut off where it should not be: {error!r:.200}")
@@ -82,6 +84,20 @@ def _beside_the_honest(drive: Drive) -> Callable[[Target], Awaitable[Answer]]:
         return answer
 
     return driven
+
+
+def _with_another_key(dial_in: DialIn) -> DialIn:
+    return replace(dial_in, hostile=f"m{next(_FRESH) % 64}")
+
+
+async def _may_connect(dial_in: DialIn) -> None:
+    """Wait until connections of the case before, which count against this address, have ended."""
+    until_s = time.monotonic() + _CONNECTS_WITHIN_S
+    while time.monotonic() < until_s:
+        with contextlib.suppress(OSError, aiohttp.ClientError):
+            async with dialled(dial_in):
+                return
+        await asyncio.sleep(_PAUSE_S)
 
 
 async def _honest(target: Target) -> str | None:
@@ -303,8 +319,9 @@ async def _mutated(target: Target, dial_in: DialIn) -> str:
     rng, counts, until_s = Random(time.time_ns()), dict[str, int](), time.monotonic() + 4 * _LASTS_S
     while time.monotonic() < until_s:
         try:
-            async with dialled(dial_in) as device:
-                told = await device.hello(name=f"m{rng.randrange(10**9)}")
+            await asyncio.sleep(_PAUSE_S)
+            async with dialled(_with_another_key(dial_in)) as device:  # a breach keeps the last one out
+                told = await device.hello()
                 for _ in range(50):
                     if told != "welcome":
                         break
