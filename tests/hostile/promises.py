@@ -97,7 +97,7 @@ PROMISES: tuple[Promise, ...] = (
     ),
     Promise("memory of a coordinator", Figure.COORDINATOR_MIB, 100, 100, _ALL),
     Promise("memory of the fleet, by a device's replies", Figure.FLEET_MIB, 50, 50, _ALL),
-    Promise("memory of a gateway, by whoever dials in", Figure.GATEWAY_MIB, 50, 50, frozenset({Family.DIALS})),
+    Promise("memory of a gateway, by whoever dials in", Figure.GATEWAY_MIB, 150, 150, frozenset({Family.DIALS})),
     Promise("silence of the fleet, by a device's replies", Figure.FLEET_S, 0.5, 2.0, frozenset({Family.DEVICES})),
     Promise(
         "beyond a reading of the keys, until a revoked key opens nothing",
