@@ -55,8 +55,44 @@ async def prove_to_listener(reader: asyncio.StreamReader, writer: asyncio.Stream
             raise MessageError("needs a listener that knows its secret, found another process at its address")
 
 
-async def prove_to_coordinator(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes) -> None:
-    """Begin the listener's side of a stream; a ``MessageError``: the other side is no coordinator."""
+class StreamProofs:
+    """Has whoever opens a stream to a listener prove that it knows the listener's secret."""
+
+    def __init__(self, secret: bytes, most_unproved: int) -> None:
+        """Once ``most_unproved`` streams have not proved it yet, one more ends the oldest of them."""
+        self._secret, self._most_unproved = secret, most_unproved
+        self._unproved = dict[asyncio.StreamWriter, None]()  # the oldest first
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Return once the secret was proved. After an error the stream is closed.
+
+        Raises:
+            MessageError: the other side is no coordinator.
+            OSError: it has proved nothing in time, has left, or made room for another.
+            asyncio.IncompleteReadError: it has left.
+        """
+        if len(self._unproved) >= self._most_unproved:  # a coordinator proves itself at once
+            oldest = next(iter(self._unproved))
+            del self._unproved[oldest]  # at once: its own task does so only in a later turn of the loop
+            oldest.transport.abort()
+        self._unproved[writer] = None
+        try:
+            await _prove_to_coordinator(reader, writer, self._secret)
+            del self._unproved[writer]
+        except KeyError:
+            raise ConnectionAbortedError("made room for another stream") from None
+        except BaseException:
+            self._unproved.pop(writer, None)
+            writer.transport.abort()
+            raise
+
+    def end(self) -> None:
+        """Close the streams that have not proved it yet."""
+        for writer in self._unproved:
+            writer.transport.abort()
+
+
+async def _prove_to_coordinator(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes) -> None:
     async with asyncio.timeout(_HELLO_S):
         writer.write(ours := os.urandom(_NONCE_BYTES))
         version, theirs = (await reader.readexactly(1))[0], await reader.readexactly(_NONCE_BYTES)

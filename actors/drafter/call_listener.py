@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 
-from actors.proved_streams import SECRET_BYTES, StreamPlace, prove_to_coordinator, ray_encrypts
+from actors.proved_streams import SECRET_BYTES, StreamPlace, StreamProofs, ray_encrypts
 from edge.host import DrafterHost
 from edge.server import HostServer
 from outrider.contracts.errors import MessageError, OutriderError
@@ -20,7 +20,7 @@ class CallListener:
         """Listen nowhere yet. ``address`` is this node's, as other nodes reach it."""
         self._answers, self._address = HostServer(host, _MOST_STREAMS), address
         self._secret = os.urandom(SECRET_BYTES)
-        self._unproved = dict[asyncio.StreamWriter, None]()  # the oldest first
+        self._proofs = StreamProofs(self._secret, _MOST_UNPROVED)
         self._server: asyncio.Server | None = None
         self._starting = asyncio.Lock()
 
@@ -40,17 +40,12 @@ class CallListener:
         return StreamPlace(host, port, self._secret)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._unproved) >= _MOST_UNPROVED:  # a coordinator proves itself at once
-            next(iter(self._unproved)).transport.abort()
-        self._unproved[writer] = None
         try:
             _keep_alive(writer)
-            await prove_to_coordinator(reader, writer, self._secret)
+            await self._proofs.accept(reader, writer)
         except (MessageError, OSError, asyncio.IncompleteReadError):
             writer.transport.abort()  # strangers must not fill the log
             return
-        finally:
-            self._unproved.pop(writer, None)
         await self._answers.serve(reader, writer)
 
 

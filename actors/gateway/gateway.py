@@ -17,6 +17,7 @@ from actors.gateway.listener import DeviceListener
 from actors.gateway.relay import CoordinatorRelay
 from actors.gateway_beats import GatewayBeat, GatewayNews
 from actors.gateway_link import GatewayPlace, RelayOutcome
+from actors.proved_streams import SECRET_BYTES
 from actors.waiting import within
 from outrider.config.gateway import GatewayConfig
 from outrider.contracts.errors import FleetUnavailableError
@@ -52,7 +53,7 @@ class Gateway:
             ConfigError: a file that the configuration names cannot be used.
         """
         self._name, self._config, self._fleet, self._host = name, config, fleet, host
-        self._session, self._secret = random.getrandbits(48), os.urandom(32)
+        self._session, self._secret = random.getrandbits(48), os.urandom(SECRET_BYTES)
         self._soon, self._everything = asyncio.Event(), True
         self._identities, self._listener = Identities(config), DeviceListener(config)
         self.devices = JoinedDevices(fleet, self._soon.set, self._now_s)

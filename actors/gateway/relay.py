@@ -7,7 +7,7 @@ from functools import partial
 
 from actors.gateway.joined_devices import JoinedDevices
 from actors.gateway_link import LinkWriter, call_of, read_relayed
-from actors.proved_streams import prove_to_coordinator
+from actors.proved_streams import StreamProofs
 from outrider.contracts.errors import MessageError
 from outrider.events import event
 
@@ -20,20 +20,16 @@ class CoordinatorRelay:
     """``serve`` is the callback of ``asyncio.start_server``."""
 
     def __init__(self, devices: JoinedDevices, secret: bytes) -> None:
-        self._devices, self._secret, self._streams = devices, secret, set[asyncio.StreamWriter]()
-        self._unproved = dict[asyncio.StreamWriter, None]()  # the oldest first
+        self._devices, self._streams = devices, set[asyncio.StreamWriter]()
+        self._proofs = StreamProofs(secret, _MOST_UNPROVED)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Relay calls until the coordinator leaves, or sends what is no frame."""
         if len(self._streams) >= _MOST_STREAMS:
             writer.transport.abort()
             return
-        if len(self._unproved) >= _MOST_UNPROVED:  # a coordinator proves itself at once
-            next(iter(self._unproved)).transport.abort()
-        self._unproved[writer] = None
         try:
-            await prove_to_coordinator(reader, writer, self._secret)
-            del self._unproved[writer]
+            await self._proofs.accept(reader, writer)
             self._streams.add(writer)
             answers = LinkWriter(writer)
             while True:
@@ -47,11 +43,11 @@ class CoordinatorRelay:
             pass  # it left
         finally:
             self._streams.discard(writer)
-            self._unproved.pop(writer, None)
             writer.transport.abort()
             with suppress(OSError):
                 await writer.wait_closed()
 
     def end(self) -> None:
-        for writer in (*self._streams, *self._unproved):
+        self._proofs.end()
+        for writer in self._streams:
             writer.transport.abort()

@@ -9,7 +9,7 @@ import pytest
 from actors.coordinator import gateway_transport
 from actors.coordinator.gateway_transport import GatewayDrafterTransport, GatewayLink, GatewayLinks
 from actors.gateway_link import DialledHandle, GatewayPlace, LinkWriter, RelayOutcome, read_relayed
-from actors.proved_streams import prove_to_coordinator
+from actors.proved_streams import StreamProofs
 from actors.waiting import within
 from outrider.contracts.errors import DrafterLostError
 from outrider.versions import VERSIONS
@@ -55,7 +55,7 @@ def with_gateway(
     serve: Callable[[asyncio.StreamReader, LinkWriter], Awaitable[None]], test: Callable[[GatewayLink], Awaitable[None]]
 ) -> None:
     async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await prove_to_coordinator(reader, writer, b"secret")
+        await StreamProofs(b"secret", 1).accept(reader, writer)
         try:
             await serve(reader, LinkWriter(writer))
         except asyncio.IncompleteReadError:
