@@ -14,6 +14,7 @@ from actors.abandoned import end_named
 from actors.gateway_beats import GatewaySettings
 from actors.gateway_link import RelayOutcome
 from actors.head_actors import named_actor
+from actors.heartbeats import FLEET_VERSION
 from actors.waiting import Named, within
 from outrider import __version__
 from outrider.contracts.errors import OutriderError
@@ -73,7 +74,7 @@ class GatewayActors:
 
     def want(self, settings: GatewaySettings) -> frozenset[str]:
         """Keep these gateways running and no others; return their names."""
-        made_from = hashlib.sha256(repr((__version__, settings)).encode()).hexdigest()[:8]
+        made_from = hashlib.sha256(repr((__version__, FLEET_VERSION, settings)).encode()).hexdigest()[:8]
         wanted = {f"{_PREFIX}{made_from}-{i}" for i in range(settings.config.actors)}
         for name in self._keeping.keys() - wanted:
             self._keeping.pop(name).cancel()
