@@ -17,10 +17,10 @@ from actors.gateway.listener import DeviceListener
 from actors.gateway.relay import CoordinatorRelay
 from actors.gateway_beats import GatewayBeat, GatewayNews
 from actors.gateway_link import GatewayPlace, RelayOutcome
-from actors.proved_streams import SECRET_BYTES
+from actors.proved_streams import SECRET_BYTES, ray_encrypts
 from actors.waiting import within
 from outrider.config.gateway import GatewayConfig
-from outrider.contracts.errors import FleetUnavailableError
+from outrider.contracts.errors import ConfigError, FleetUnavailableError
 from outrider.events import event
 from outrider.wire.dialling import Refused
 
@@ -50,8 +50,11 @@ class Gateway:
         """Read files; listen nowhere yet. ``host`` is where coordinators reach this process.
 
         Raises:
-            ConfigError: a file that the configuration names cannot be used.
+            ConfigError: a file that the configuration names cannot be used, or Ray's processes speak TLS.
         """
+        if ray_encrypts():
+            needed = "no port where RAY_USE_TLS is set, as prompts would leave a gateway unencrypted: unset either"
+            raise ConfigError("gateway.port", needed, config.port)
         self._name, self._config, self._fleet, self._host = name, config, fleet, host
         self._session, self._secret = random.getrandbits(48), os.urandom(SECRET_BYTES)
         self._soon, self._everything = asyncio.Event(), True

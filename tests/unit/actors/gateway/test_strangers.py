@@ -16,6 +16,7 @@ from edge.dialled_link import GatewayRefusedError
 from edge.dialler import Dialler
 from edge.drafter_cache import DrafterCache
 from edge.gateway_access import GatewayAccess
+from outrider.contracts.errors import ConfigError
 from outrider.wire.dialling import RefusalCode, Refused, read_from_gateway
 from tests.unit.actors.gateway.dialling import DirectFleet, Place, gateway_of
 
@@ -71,3 +72,12 @@ def test_a_device_that_nobody_knows_ends_with_the_reason(tmp_path: Path) -> None
         assert refused.value.refused.code is RefusalCode.UNKNOWN_IDENTITY
 
     run(test, tmp_path)
+
+
+def test_where_ray_encrypts_no_gateway_carries_prompts_in_clear(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place.made(tmp_path)
+    monkeypatch.setenv("RAY_USE_TLS", "1")
+    with pytest.raises(ConfigError, match=r"gateway\.port needs no port where RAY_USE_TLS is set"):
+        Gateway("gateway-0", place.config, DirectFleet().of("gateway-0"), "127.0.0.1")
