@@ -67,7 +67,8 @@ class Identities:
             key = given[len(_BEARER) :].strip()
             name = self.devices.named(key)
             return None if name is None else DeviceIdentity(name, key=digest_of(key))
-        subjects = _all_of(headers, self._config.identity_header)
+        header = self._config.identity_header
+        subjects = [] if header is None else _all_of(headers, header)
         if len(subjects) == 1 and len(subjects[0]) <= _MOST_HEADER_CHARS and is_within(peer, self._config.proxies):
             return _named(_common_name(subjects[0])) if _all_of(headers, _VERIFIED) in ([], ["SUCCESS"]) else None
         return None

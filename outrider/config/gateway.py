@@ -26,7 +26,7 @@ class GatewayConfig:
     client_ca: Text | None = None
     devices_file: Text | None = None
     proxies: tuple[Text, ...] = ()
-    identity_header: _Header = "ssl-client-subject-dn"
+    identity_header: _Header | None = None
     count: PositiveNumber = 1
     resources: Resources = field(default_factory=dict)
 
@@ -51,4 +51,4 @@ class GatewayConfig:
     @property
     def knows_devices(self) -> bool:
         """Whether any device can prove who it is."""
-        return bool(self.client_ca or self.devices_file or self.proxies)
+        return bool(self.client_ca or self.devices_file or (self.proxies and self.identity_header))

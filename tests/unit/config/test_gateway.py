@@ -73,9 +73,14 @@ def test_values_that_mean_nothing_are_refused(text: str, told: str) -> None:
 
 def test_a_gateway_knows_devices_by_what_is_configured() -> None:
     assert not GatewayConfig(port=8443).knows_devices
+    assert not GatewayConfig(port=8443, proxies=("10.0.0.7",)).knows_devices
     assert all(
         GatewayConfig(**one).knows_devices
-        for one in ({"client_ca": "ca"}, {"devices_file": "f"}, {"proxies": ("10.0.0.7",)})
+        for one in (
+            {"client_ca": "ca"},
+            {"devices_file": "f"},
+            {"proxies": ("10.0.0.7",), "identity_header": "ssl-client-subject-dn"},
+        )
     )
 
 

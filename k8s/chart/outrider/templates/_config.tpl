@@ -39,7 +39,7 @@
 {{- end }}
 {{- with .Values.gateways }}
 {{- if and .replicas .ingress.className (or (ne .serviceType "ClusterIP") (not .ingress.namespace) (not ($config.gateway | default dict).proxies)) }}
-{{- fail "gateways.ingress.className needs serviceType: ClusterIP, ingress.namespace and config.gateway.proxies: else anybody may name a device" }}
+{{- fail "gateways.ingress.className needs serviceType: ClusterIP, ingress.namespace and config.gateway.proxies: else devices are bounded as one" }}
 {{- end }}
 {{- end }}
 {{- if ne (int (($config.http | default dict).port | default 8000)) 8000 }}

@@ -25,6 +25,7 @@ from tests.unit.actors.gateway.dialling import Dialler, DirectFleet, Place, gate
 
 SOON_S = 60.0
 PEM = serialization.Encoding.PEM
+NGINX = "ssl-client-subject-dn"
 
 
 class Authority:
@@ -173,12 +174,11 @@ def test_a_header_is_believed_of_configured_proxies_alone(peer: str, header: str
     identities = Identities(GatewayConfig(proxies=("10.0.0.0/24",), identity_header="x-device"))
     expected = None if name is None else DeviceIdentity(name)
     assert identities.of(peer, {"x-device": header}, None) == expected
-    assert Identities(GatewayConfig()).of("10.0.0.7", {"ssl-client-subject-dn": "CN=jetson-7"}, None) is None
 
 
 def test_a_header_is_believed_only_if_it_is_the_proxys_and_was_verified() -> None:
-    identities, header = Identities(GatewayConfig(proxies=("10.0.0.7",))), ("ssl-client-subject-dn", "CN=jetson-7")
-    verify = "SSL-Client-Verify"
+    header, verify = (NGINX, "CN=jetson-7"), "SSL-Client-Verify"
+    identities = Identities(GatewayConfig(proxies=("10.0.0.7",), identity_header=header[0]))
 
     def found(*headers: tuple[str, str]) -> DeviceIdentity | None:
         return identities.of("10.0.0.7", dict(headers), None)
@@ -187,6 +187,15 @@ def test_a_header_is_believed_only_if_it_is_the_proxys_and_was_verified() -> Non
     for more in ((header[0].upper(), "CN=evil"), (verify, "NONE"), (verify, "FAILED:self-signed")):
         assert found(header, more) is None
     assert found(header, (verify, "SUCCESS"), (verify.lower(), "FAILED")) is None
+
+
+@pytest.mark.parametrize(
+    "config",
+    [GatewayConfig(), GatewayConfig(identity_header=NGINX), GatewayConfig(proxies=("10.0.0.7",))],
+    ids=["neither", "no proxy", "no header"],
+)
+def test_without_both_a_proxy_and_its_header_nobody_is_named_by_one(config: GatewayConfig) -> None:
+    assert Identities(config).of("10.0.0.7", {NGINX: "CN=jetson-7"}, None) is None
 
 
 def test_a_certificate_without_a_name_is_nobodys(tmp_path: Path) -> None:
