@@ -19,6 +19,7 @@ from tests.unit.deployment.test_monitoring import FIELDS as MONITORING_FIELDS
 
 VERSIONS = ("1.31", KUBERNETES)
 HUB = {"hub": {"repo": "Qwen/Qwen3-8B", "tokenSecret": "hf"}, "name": "qwen3-8b"}
+DIALLED: dict[str, Any] = preset("devices")["gateways"]
 SITES: dict[str, dict[str, Any]] = {
     "nothing but a GPU": {},
     "a model of the hub": {"model": HUB},
@@ -199,6 +200,22 @@ def test_monitors_have_the_operators_labels_and_boards_are_whole() -> None:
         ),
         ({"config": {"verifiers": {"count": 3}}}, "verifiers.replicas needs at least config.verifiers' 3, found 1"),
         ({"gateways": {"replicas": 2}}, "gateways.address needs the name that devices dial"),
+        (
+            {"gateways": {**DIALLED, "ingress": {"namespace": "traefik"}}},
+            "gateways.ingress.namespace needs serviceType: ClusterIP, found LoadBalancer",
+        ),
+        (
+            {"gateways": DIALLED, "config": {"gateway": {"port": 443}}},
+            "config.gateway.port needs 8443, the pods' port, found 443",
+        ),
+        (
+            {"gateways": DIALLED, "config": {"gateway": {"count": 4}}},
+            r"gateways.replicas needs at least config.gateway.count \(4\), found 2",
+        ),
+        (
+            {"config": {"drafters": preset("devices")["config"]["drafters"]}},
+            "gateways.replicas needs at least 1 for the group edge",
+        ),
         ({"config": {"http": {"port": 80}}}, "config.http.port needs 8000, the pods' port, found 80"),
         ({"redis": {"enabled": True, "external": "r:1"}}, "redis needs enabled: false beside external"),
         (

@@ -41,6 +41,22 @@
 {{- if and .replicas .ingress.className (or (ne .serviceType "ClusterIP") (not .ingress.namespace) (not ($config.gateway | default dict).proxies)) }}
 {{- fail "gateways.ingress.className needs serviceType: ClusterIP, ingress.namespace and config.gateway.proxies: else devices are bounded as one" }}
 {{- end }}
+{{- if and .replicas .ingress.namespace (ne .serviceType "ClusterIP") }}
+{{- fail (printf "gateways.ingress.namespace needs serviceType: ClusterIP, found %s, whose devices could not come in" .serviceType) }}
+{{- end }}
+{{- $port := int (($config.gateway | default dict).port | default 8443) }}
+{{- if and .replicas (ne $port 8443) }}
+{{- fail (printf "config.gateway.port needs 8443, the pods' port, found %d" $port) }}
+{{- end }}
+{{- $count := int (($config.gateway | default dict).count | default .replicas) }}
+{{- if and .replicas (gt $count (int .replicas)) }}
+{{- fail (printf "gateways.replicas needs at least config.gateway.count (%d), found %v" $count .replicas) }}
+{{- end }}
+{{- range $config.drafters }}
+{{- if and (eq (.from | default "") "gateway") (not $.Values.gateways.replicas) (not ($config.gateway | default dict).port) }}
+{{- fail (printf "gateways.replicas needs at least 1 for the group %s of devices that dial in, found 0" .name) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- if ne (int (($config.http | default dict).port | default 8000)) 8000 }}
 {{- fail (printf "config.http.port needs 8000, the pods' port, found %v" $config.http.port) }}
