@@ -92,8 +92,9 @@ _MEMORY = row(
     Panel("Prompt tokens in cache", "percentunit", to="overview").showing(
         "Share of prompt tokens with resident KV, by coordinator. One far below the others: routing, or little memory.",
         Query(
-            ratio(
-                rate(m.PREFIX_TOKENS, COORDINATOR, 'outcome="hit"', by=COORDINATOR_LABEL),
+            "1 - "
+            + ratio(  # a coordinator that has never hit has no series of hits
+                rate(m.PREFIX_TOKENS, COORDINATOR, 'outcome="miss"', by=COORDINATOR_LABEL),
                 rate(m.PREFIX_TOKENS, COORDINATOR, by=COORDINATOR_LABEL),
             ),
             f"{{{{{COORDINATOR_LABEL}}}}}",

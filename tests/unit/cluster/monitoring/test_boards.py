@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cluster.monitoring.files import FOLDER
 from lab.dashboards.board import Board, Panel, Shape
@@ -35,6 +36,30 @@ def test_every_metric_is_on_a_panel_or_it_is_said_why_not() -> None:
 def test_every_expression_parses(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(as_rules([filled_in(expr) for expr in expressions()]), encoding="utf-8")
     promtool("check", "rules", "rules.yaml", folder=tmp_path)
+
+
+def test_a_coordinator_without_any_prompt_in_cache_has_a_line(tmp_path: Path) -> None:
+    (panel,) = (panel for board in BOARDS for panel in board.panels if panel.title == "Prompt tokens in cache")
+    name = "ray_outrider_prefix_cache_tokens_total"
+    counted = {'WorkerId="a", outcome="hit"': 30, 'WorkerId="a", outcome="miss"': 30, 'WorkerId="b", outcome="miss"': 9}
+    case = {
+        "interval": "30s",
+        "input_series": [
+            {"series": f'{name}{{ray_io_cluster="c", {labels}}}', "values": f"0+{each}x20"}
+            for labels, each in counted.items()
+        ],
+        "promql_expr_test": [
+            {
+                "expr": filled_in(panel.queries[0].expr),
+                "eval_time": "8m",
+                "exp_samples": [
+                    {"labels": f'{{WorkerId="{each}"}}', "value": share} for each, share in (("a", 0.5), ("b", 0.0))
+                ],
+            }
+        ],
+    }
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump({"tests": [case]}, width=100_000), encoding="utf-8")
+    promtool("test", "rules", "test.yaml", folder=tmp_path)
 
 
 @pytest.mark.parametrize("panel", PANELS)
