@@ -133,8 +133,9 @@ ALERTS = (
         "{{ $value | humanizePercentage }} of the drafters of {{ $labels.group }} cannot be leased.",
     ),
     Alert("OutriderDevicesGone", "warning", "10m", "fleet").when(
-        f"{_READY_OF_GROUP} < 0.5 * {_MOST_READY} and {_MOST_READY} >= 4",
-        "{{ $value }} devices of {{ $labels.group }} are ready, fewer than half of an hour ago.",
+        # a fleet that has started anew, and has seen no device of the group, exports nothing of it
+        f"({_READY_OF_GROUP} or 0 * {_MOST_READY}) < 0.5 * {_MOST_READY} and {_MOST_READY} >= 4",
+        "{{ $value }} devices of {{ $labels.group }} are ready, fewer than half of the most in the last hour.",
     ),
     Alert("OutriderGatewaysMissing", "warning", "5m", "fleet").when(
         f"{_WANTED} > {_UP}",

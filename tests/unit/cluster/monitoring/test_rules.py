@@ -154,6 +154,7 @@ CASES = (
     Case("OutriderDraftersMissing", {**_C, "group": "g"}, _drafters(0, 3), _drafters(9, 1)),
     Case("OutriderDevicesGone", {**_C, "group": "g"}, _ready("9+0x40 4+0x60"), _ready("9+0x40 5+0x60")),
     Case("OutriderDevicesGone", {**_C, "group": "g"}, _ready("4+0x40 0+0x60"), _ready("3+0x40 0+0x60")),
+    Case("OutriderDevicesGone", {**_C, "group": "g"}, _ready("9+0x40 _x60"), _ready("3+0x40 _x60")),  # a new fleet
     Case("OutriderGatewaysMissing", _C, _gateways("2+0x50 1+0x99"), _gateways("2+0x57 1+0x99")),
     Case("OutriderGatewaysMissing", _C, _gateways("0+0x99"), _gateways("2+0x99")),
     Case("OutriderDraftersLost", _C, {_LOST: "_x54 1 4 9+0x99"}, {_LOST: "1+0x10 9+0x99"}),
