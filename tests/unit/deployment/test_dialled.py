@@ -51,6 +51,17 @@ def test_there_is_a_gateway_in_each_of_its_pods_with_the_files_that_it_reads() -
     assert overlay.secrets() == {"outrider-gateway-tls", "outrider-devices"}
 
 
+@pytest.mark.parametrize(
+    ("address", "dialled"),
+    [("devices.example", "devices.example:443"), ("devices.example:8444", "devices.example:8444")],
+)
+def test_behind_an_ingress_devices_are_told_its_port(address: str, dialled: str) -> None:
+    overlay = installed({**TERMINATED, "gateways": {**TERMINATED["gateways"], "address": address}})
+    assert overlay.config.gateway.address == dialled
+    (ingress,) = overlay.of_kind("Ingress")
+    assert ingress["spec"]["rules"][0]["host"] == "devices.example"
+
+
 def test_an_ingress_that_ends_tls_leads_to_the_gateway_alone() -> None:
     overlay = installed(TERMINATED)
     accepted(overlay)

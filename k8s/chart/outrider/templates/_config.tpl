@@ -8,6 +8,7 @@
 {{- with .Values.gateways }}
 {{- if .replicas }}
 {{- $address := required "gateways.address needs the name that devices dial, found none" .address }}
+{{- if and .ingress.className (not (contains ":" $address)) }}{{ $address = printf "%s:443" $address }}{{ end }}
 {{- $tls := dict "certificate" "/etc/outrider/gateway/tls.crt" "private_key" "/etc/outrider/gateway/tls.key" }}
 {{- $gateway := dict "port" 8443 "address" $address "count" (int .replicas) "resources" (dict "gateway" 1.0) }}
 {{- $who := dict "devices_file" "/etc/outrider/devices/devices.yaml" }}
