@@ -1,7 +1,7 @@
 """Board: devices, their leases, failures and recoveries."""
 
 from lab.dashboards.board import Board, Panel, Query, Shape, Variable, row
-from lab.dashboards.promql import BY_CLUSTER, CLUSTER, GROUP, READY, rate, ratio, series, total, worst
+from lab.dashboards.promql import BY_CLUSTER, CLUSTER, GROUP, READY, rate, ratio, total, worst, worst_in_range
 from serve_app import metrics as m
 
 _GRAM = f"ray_node_gram_used{{{CLUSTER}}} + ray_node_gram_available{{{CLUSTER}}}"
@@ -28,11 +28,11 @@ _OF_GROUP = f'{CLUSTER}, drafter=~"drafter-$group-.+"'
 _WORST = row(
     "The worst devices",
     Panel("Worst devices", "short", Shape.TABLE, width=16, rows_by="drafter").showing(
-        "Of each coordinator's drafters in use the four worst by each figure, and those with most strikes.",
-        Query(worst(m.DEVICE_RTT_S, _OF_GROUP, by="drafter"), "round trip", "s"),
-        Query(worst(m.DEVICE_UNANSWERED, _OF_GROUP, by="drafter"), "unanswered", "percentunit"),
-        Query(f"min by (drafter) ({series(m.DEVICE_SPEED, _OF_GROUP)})", "draft tokens/s", "count:tok/s"),
-        Query(worst(m.DEVICE_STRIKES, _OF_GROUP, by="drafter"), "strikes", "short"),
+        "Of the time shown: a coordinator's four worst by each figure in a minute, and those with most strikes.",
+        Query(worst_in_range(m.DEVICE_RTT_S, _OF_GROUP, by="drafter"), "round trip", "s"),
+        Query(worst_in_range(m.DEVICE_UNANSWERED, _OF_GROUP, by="drafter"), "unanswered", "percentunit"),
+        Query(worst_in_range(m.DEVICE_SPEED, _OF_GROUP, by="drafter", lowest=True), "draft tokens/s", "count:tok/s"),
+        Query(worst_in_range(m.DEVICE_STRIKES, _OF_GROUP, by="drafter"), "strikes", "short"),
     ),
     Panel("Gateways", "short", Shape.LINES).showing(
         "That devices dial in to. Fewer than wanted: one cannot start, or is silent.",

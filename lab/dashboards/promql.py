@@ -46,6 +46,12 @@ def worst(gauge: Metric, *where: str, by: str = "") -> str:
     return f"{_over('max', by)}({series(gauge, *where)})"
 
 
+def worst_in_range(gauge: Metric, *where: str, by: str, lowest: bool = False) -> str:
+    """The same over the board's time range, for series that come and go."""
+    how = "min" if lowest else "max"
+    return f"{_over(how, by)}({how}_over_time({series(gauge, *where)}[$__range]))"
+
+
 def quantile(q: float, histogram: Metric, *where: str, by: str = "", over: str = RATE) -> str:
     assert histogram.kind is MetricKind.HISTOGRAM, histogram.name
     return f"histogram_quantile({q}, {buckets(histogram, *where, by=by, over=over)})"

@@ -24,7 +24,7 @@ from outrider.selection.situation import DrafterView
 
 _WEIGHT = 0.2  # of the newest exchange in the moving average
 _UNMEASURED_STEP_S = 0.02  # assumed before the first draft
-_WORST = 4  # drafters by each figure that are told
+_WORST, _WORST_FOR_S = 4, 60.0  # drafters by each figure that are told, and for how long
 
 
 class ExchangeOutcome(StrEnum):
@@ -90,7 +90,9 @@ class DrafterBook:
         self._records: dict[DrafterId, DrafterRecord] = {}
         self._acceptance: dict[tuple[str, str], AcceptanceBook] = {}  # by model, and group if that is not trusted
         self._exchanges: Counter[tuple[str, ExchangeOutcome]] = Counter()  # by group
-        self._asked: set[DrafterId] = set()  # since ``take_worst``
+        self._asked: set[DrafterId] = set()  # since the worst were chosen
+        self._worst: tuple[DrafterId, ...] = ()
+        self._chosen_at_s = 0.0
 
     def record(self, drafter: DrafterId) -> DrafterRecord:
         return self._records.setdefault(drafter.place, DrafterRecord())
@@ -144,14 +146,16 @@ class DrafterBook:
         taken, self._exchanges = dict(self._exchanges), Counter()
         return taken
 
-    def take_worst(self, now_s: float) -> dict[DrafterId, DrafterFigures]:
-        """Return the worst by each figure of those asked since the last call: 12 drafters at most."""
-        found = {drafter: self._records[drafter].figures(now_s) for drafter in self._asked}
-        self._asked = set()
-        worst = dict[DrafterId, DrafterFigures]()
-        for figure in ("rtt_s", "step_s", "unanswered"):
-            worst |= heapq.nlargest(_WORST, found.items(), key=lambda one: getattr(one[1], figure))
-        return worst
+    def worst(self, now_s: float) -> dict[DrafterId, DrafterFigures]:
+        """Return the worst by each figure of those asked in a minute, for the next one: 12 drafters at most."""
+        if not self._worst or now_s - self._chosen_at_s >= _WORST_FOR_S:
+            found = {drafter: self._records[drafter].figures(now_s) for drafter in self._asked}
+            chosen = set[DrafterId]()
+            for figure in ("rtt_s", "step_s", "unanswered"):
+                measured = {drafter: value for drafter, one in found.items() if (value := getattr(one, figure))}
+                chosen.update(heapq.nlargest(_WORST, measured, key=measured.__getitem__))
+            self._worst, self._asked, self._chosen_at_s = tuple(chosen), set(), now_s
+        return {drafter: self._records[drafter].figures(now_s) for drafter in self._worst}
 
     def links(self, now_s: float) -> dict[DrafterId, Csi]:
         estimates = {drafter: record.link.estimate(now_s) for drafter, record in self._records.items()}

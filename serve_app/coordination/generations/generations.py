@@ -241,7 +241,7 @@ class Generations:
             admission=self.admissions.report(),
             machine=self._target.card.machine,
             links=self.book.links(self._clock()),
-            worst=self.book.take_worst(self._clock()),
+            worst=self.book.worst(self._clock()),
         )
 
     def _read_stops(self, request: GenerationRequest) -> tuple[int, ...]:

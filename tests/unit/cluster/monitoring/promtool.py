@@ -10,7 +10,14 @@ import yaml
 
 from lab.dashboards.drawn import BOARDS
 
-_VALUES = {"$__rate_interval": "1m", "$cluster": ".*", "$coordinator": ".*", "$class": ".*", "$group": ".*"}
+_VALUES = {
+    "$__rate_interval": "1m",
+    "$__range": "1h",
+    "$cluster": ".*",
+    "$coordinator": ".*",
+    "$class": ".*",
+    "$group": ".*",
+}
 
 
 def filled_in(expr: str) -> str:

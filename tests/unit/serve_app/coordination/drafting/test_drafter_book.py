@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import pytest
+
 from actors.messages import DrafterId
 from outrider.config.drafters import DrafterGroupConfig
 from outrider.config.reading import parse_config
@@ -47,8 +49,9 @@ def test_what_is_learned_of_an_untrusted_group_is_of_that_group_alone() -> None:
     assert street is book.acceptance(DrafterId("street", 1))
 
 
-def test_the_worst_devices_are_told_by_each_figure_and_no_more_of_them() -> None:
+def test_the_worst_devices_of_a_minute_are_told_for_the_next_one() -> None:
     book = DrafterBook(())
+    assert book.worst(1000.0) == {}
     for index in range(100):
         drafter = DrafterId("edge", index)
         for number in range(3):
@@ -57,10 +60,14 @@ def test_the_worst_devices_are_told_by_each_figure_and_no_more_of_them() -> None
         process = replace(drafter, incarnation=7000 + index)  # as a device that dialled in is leased
         book.exchanged(process, ExchangeOutcome.ANSWERED if index != 50 else ExchangeOutcome.SILENT)
     book.record(DrafterId("edge", 200)).observe(sample, steps=1)  # not asked since
-    worst = book.take_worst(4.0)
-    assert len(worst) <= 12
-    assert {DrafterId("edge", index) for index in (0, 1, 2, 3, 50, 96, 97, 98, 99)} <= set(worst)
+    worst = book.worst(1001.0)
+    assert set(worst) == {DrafterId("edge", index) for index in (0, 1, 2, 3, 50, 96, 97, 98, 99)}, "no good one"
     assert max(worst, key=lambda drafter: worst[drafter].rtt_s) == DrafterId("edge", 99)
     assert (worst[DrafterId("edge", 50)].unanswered, worst[DrafterId("edge", 99)].unanswered) == (0.2, 0.0)
     assert worst[DrafterId("edge", 0)].step_s == 0.5
-    assert book.take_worst(4.0) == {}, "nobody was asked since"
+    book.exchanged(DrafterId("edge", 51), ExchangeOutcome.GONE)
+    book.exchanged(DrafterId("edge", 50), ExchangeOutcome.SILENT)
+    assert set(book.worst(1060.0)) == set(worst), "also those that nobody has asked since"
+    assert book.worst(1060.0)[DrafterId("edge", 50)].unanswered == pytest.approx(0.36), "the figures of now"
+    assert set(book.worst(1061.0)) == {DrafterId("edge", 50), DrafterId("edge", 51)}
+    assert book.worst(1121.0) == {}, "nobody was asked since"
