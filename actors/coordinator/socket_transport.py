@@ -1,8 +1,9 @@
 """Carries messages to a drafter over a stream, such as a local socket, on which a device answers (``edge.server``).
 
 The stream may break under a call. It is opened again, and calls that still wait are sent once more: a drafter answers a
-repeated one as before. It is broken from here, too: if a deadline passes in which the device sends not one byte, if the
-device leaves too many calls unanswered, or if it reads too slowly. So nothing is kept for a device without bound.
+repeated one as before. It is broken from here, too: if nothing comes though calls wait, and not even the device's card
+when asked, which it sends whatever it computes; if the device leaves too many calls unanswered, or if it reads too
+slowly. So nothing is kept for a device without bound.
 """
 
 import asyncio
@@ -33,7 +34,8 @@ _PAUSE_S = 0.05  # before a stream is opened again
 _NUMBERS = 2**16  # of calls; one is used again once its call was answered
 _MOST_UNANSWERED = 4096  # calls, those included that have met their deadlines
 _MOST_UNSENT_BYTES = 2**24  # of calls that wait, or in a stream's buffer; then no further one, of any size
-_GREETING = 0  # number of the first call on every stream, by which versions are agreed on
+_GREETING = 0  # number of the first call on every stream, by which versions are agreed on, and of signs of life
+_QUIET_S = 1.5  # of a stream on which calls wait; then it is asked for a sign of life, and after as long cut
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -202,7 +204,7 @@ class SocketDrafterTransport:
         if len(data) > self._most_call_bytes:
             raise MessageError(f"needs a call of at most {self._most_call_bytes} bytes, found {len(data)}")
         self._refuse_too_many()
-        number, heard_bytes = self._next_number(), self._heard.bytes
+        number = self._next_number()
         reply = asyncio.get_running_loop().create_future()
         call = _WaitingCall(method, arguments, len(data), most_bytes, reply)
         self._waiting[number] = call
@@ -215,8 +217,6 @@ class SocketDrafterTransport:
         try:
             return read_reply(await within(deadline_s, call.reply), most_bytes)
         except TimeoutError:
-            if self._heard.bytes == heard_bytes:
-                self._cut()
             raise silent(self._name, deadline_s) from None
         except DrafterBrokenError as error:
             raise broken(self._name, error) from error
@@ -277,6 +277,7 @@ class SocketDrafterTransport:
     async def _read(self) -> None:
         stream, writer = await self._connect()
         self.opened += 1
+        watching: asyncio.Task[None] | None = None
         try:
             self._unagreed = writer
             await self._greet(stream, writer)
@@ -285,12 +286,28 @@ class SocketDrafterTransport:
             for number, call in self._waiting.items():
                 self._send(number, call.written(self.protocol_version), call.most_bytes, writer)
             self._writer = writer
+            watching = asyncio.create_task(self._watch(writer))
             while True:
                 number, reply = await read_frame(reader, self._bound)
                 if (found := self._waiting.get(number)) is not None and not found.reply.done():
                     found.reply.set_result(reply)
         finally:
             self._writer = self._unagreed = None
+            if watching is not None:
+                watching.cancel()
             writer.transport.abort()  # ``close`` would wait until the device has read what is buffered
             with suppress(OSError):
                 await writer.wait_closed()
+
+    async def _watch(self, writer: asyncio.StreamWriter) -> None:
+        """Cut a stream on which nothing comes though calls wait."""
+        heard_bytes, is_asked = self._heard.bytes, False
+        while writer is self._writer:
+            await asyncio.sleep(_QUIET_S)
+            if not self._bounds or self._heard.bytes != heard_bytes:
+                heard_bytes, is_asked = self._heard.bytes, False
+            elif is_asked:
+                self._cut()
+            else:
+                is_asked = True
+                self._send(_GREETING, write_call("card"), reply_bytes("card"), writer)

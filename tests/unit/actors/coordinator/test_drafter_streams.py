@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ray.exceptions import ActorDiedError
 
-from actors.coordinator import drafter_streams
+from actors.coordinator import drafter_streams, socket_transport
 from actors.coordinator.drafter_streams import DrafterStream, DrafterStreams
 from actors.coordinator.transport import RayDrafterTransport
 from actors.drafter import call_listener
@@ -26,9 +26,11 @@ from outrider.contracts.requests import GenerationId
 from outrider.versions import VERSIONS
 from outrider.wire.calls import MOST_DEVICE_PROBE_BYTES, write_call
 from outrider.wire.replies import Answer, Reply, plain, plain_failure, read_reply, reply_bytes
+from tests.unit.actors.coordinator.test_socket_limits import OddDevice, say_nothing
 from tests.unit.actors.coordinator.transport_suite import LATE_S, SOON_S, STUCK, Client, Rig, SuiteHost, every_check
 
 HERE = "127.0.0.1"
+QUIET_S = 0.05
 
 
 class SuiteListener(CallListener):
@@ -167,8 +169,9 @@ def test_no_ray_call_is_made_in_a_round() -> None:
     asyncio.run(within(SOON_S, run()))
 
 
-def test_a_call_beside_one_that_is_not_answered_goes_over_ray() -> None:
-    """For which the stream is cut off; later ones go over another stream."""
+def test_a_call_that_is_late_costs_no_other_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The drafter sends its card while it computes."""
+    monkeypatch.setattr(socket_transport, "_QUIET_S", QUIET_S)
 
     async def run() -> None:
         async with an_actor() as actor:
@@ -179,11 +182,31 @@ def test_a_call_beside_one_that_is_not_answered_goes_over_ray() -> None:
             asked = asyncio.create_task(client.asked())
             with pytest.raises(DrafterSilentError):
                 await late.asked(LATE_S)
-            while not actor.called:  # noqa: ASYNC110 (nobody tells)
-                await asyncio.sleep(0.001)
-            assert actor.called[0] == "exchange"
+            await asyncio.sleep(6 * QUIET_S)
             await actor.go_on()
             assert (await asked).data
+            await client.round()
+            assert len(actor.listener.streams) == 1
+            assert actor.called == []
+
+    asyncio.run(within(SOON_S, run()))
+
+
+def test_calls_on_a_stream_that_is_dead_without_a_word_go_over_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before their deadlines; later ones go over another stream."""
+    monkeypatch.setattr(socket_transport, "_QUIET_S", QUIET_S)
+
+    async def run() -> None:
+        async with an_actor() as actor:
+            answers, actor.listener._answers = actor.listener._answers, cast("Any", OddDevice(say_nothing))  # noqa: SLF001
+            client, beside = Client(actor.transport), Client(actor.transport, "beside")
+            await client.open()
+            await beside.open()
+            await streaming(actor)
+            replies = await asyncio.gather(client.asked(), beside.asked())
+            assert all(reply.data for reply in replies)
+            assert actor.called[:2] == ["exchange"] * 2
+            actor.listener._answers = answers  # noqa: SLF001
             await streaming(actor)
             await client.round()
             assert actor.called == []
@@ -211,18 +234,17 @@ def test_a_drafter_that_ends_under_a_call_is_lost_at_once() -> None:
     asyncio.run(within(SOON_S, run()))
 
 
-def test_a_call_has_one_deadline_however_it_goes() -> None:
+def test_a_call_has_one_deadline_however_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket_transport, "_QUIET_S", QUIET_S)
+
     async def run() -> None:
         async with an_actor() as actor:
-            client, late = Client(actor.transport, STUCK), Client(actor.transport)
+            actor.listener._answers = cast("Any", OddDevice(say_nothing))  # noqa: SLF001
+            client = Client(actor.transport, STUCK)
             await client.open()
-            await late.open()
             await streaming(actor)
-            asked = asyncio.create_task(client.asked(2 * LATE_S))
-            with pytest.raises(DrafterSilentError):
-                await late.asked(LATE_S)
             with pytest.raises(DrafterSilentError, match=r"needs to answer within 0\.6 s"):
-                await asked
+                await client.asked(2 * LATE_S)
             assert actor.called[0] == "exchange"
 
     asyncio.run(within(SOON_S, run()))
