@@ -64,10 +64,17 @@ class DrafterStandings:
         return found
 
     def worst(self, devices: Iterable[tuple[DrafterId, str]], now_s: float) -> dict[str, int]:
-        """Return strikes by actor name, of those with most. ``devices``: identities of those that have dialled in."""
+        """Return strikes by actor name, of those with most; of an identity's devices one stands for all.
+
+        Args:
+            devices: identities of those that have dialled in, which may be many: read only if one has a strike.
+            now_s: clock of the strikes.
+        """
         struck = {who: one.strikes for who, one in self._standings.items() if one.strikes and not one.forgiven(now_s)}
         named = {who.actor_name: strikes for who, strikes in struck.items() if isinstance(who, DrafterId)}
-        named |= {drafter.actor_name: struck[identity] for drafter, identity in devices if identity in struck}
+        if len(named) < len(struck):
+            one_of = {identity: drafter for drafter, identity in devices if identity in struck}
+            named |= {drafter.actor_name: struck[identity] for identity, drafter in one_of.items()}
         return dict(heapq.nlargest(_MOST_REPORTED, named.items(), key=lambda one: one[1]))
 
     def forget(self, drafter: DrafterId) -> None:

@@ -176,7 +176,7 @@ class Fleet:
             carried_bytes=dict(dialled.carried_bytes),
             refused=dict(dialled.refused),
             strikes=self._care.standings.worst(identities, loop_now_s()),
-            gateways={"wanted": wanted, "running": len(dialled.gateways)} if wanted else {},
+            gateways={"wanted": wanted, "running": len(dialled.gateways.keys() & dialled.wanted)} if wanted else {},
         )
 
     async def lease(

@@ -127,6 +127,16 @@ def test_a_device_is_leased_once_it_has_drafted_a_token() -> None:
     on_site(test)
 
 
+def test_a_gateway_of_earlier_settings_does_not_count_as_a_wanted_one() -> None:
+    async def test(site: Site) -> None:
+        assert site.fleet.sums().gateways == {"wanted": 1, "running": 1}
+        await site.fleet.gateway_beat(GatewayBeat("earlier", 1, PLACE, "earlier:8443", (), everything=True))
+        assert {one.name for one in (await site.status()).gateways} == {"g", "earlier"}
+        assert site.fleet.sums().gateways == {"wanted": 1, "running": 1}
+
+    on_site(test)
+
+
 def test_a_device_that_is_away_keeps_its_leases_and_gets_no_more() -> None:
     async def test(site: Site) -> None:
         await site.state(DrafterState.READY)

@@ -57,7 +57,16 @@ def test_drafters_with_most_strikes_are_told_by_the_names_that_figures_have() ->
     for _ in range(50):
         standings.struck(DrafterId("far", 4), "jetson-7", 100.0)
     standings.doubted(DrafterId("lab", 0), "one")
-    devices = [(DrafterId("far", 9), "jetson-7"), (DrafterId("far", 2), "jetson-8")]
+    devices = [(DrafterId("far", 8), "jetson-7"), (DrafterId("far", 9), "jetson-7"), (DrafterId("far", 2), "jetson-8")]
     worst = standings.worst(devices, 101.0)
     assert worst == {"drafter-far-9": 50} | {f"drafter-edge-{index}": 1 + index for index in range(13, 20)}
     assert standings.worst(devices, 500.0) == {}, "forgiven"
+
+
+def test_devices_are_not_walked_where_none_of_them_has_a_strike() -> None:
+    standings = DrafterStandings()
+    standings.struck(DrafterId("lab", 0), None, 100.0)
+    standings.struck(DrafterId("far", 9), "jetson-7", 0.0)
+    devices = iter([(DrafterId("far", 9), "jetson-7")])
+    assert standings.worst(devices, 301.0) == {"drafter-lab-0": 1}
+    assert next(devices), "forgiven, and not looked for"
