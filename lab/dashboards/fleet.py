@@ -24,7 +24,7 @@ _DEVICES = row(
     ),
 )
 
-_OF_GROUP = f'{CLUSTER}, drafter=~"drafter-$group-.+"'
+_OF_GROUP = f'{CLUSTER}, drafter=~"drafter-$group-[0-9]+"'
 _WORST = row(
     "The worst devices",
     Panel("Worst devices", "short", Shape.TABLE, width=16, rows_by="drafter").showing(

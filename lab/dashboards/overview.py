@@ -91,25 +91,25 @@ _REQUESTS = row(
 
 _TIMES = row(
     "Times",
-    Panel("First token", "s", width=6).showing(
+    Panel("First token", "s", width=8).showing(
         "From request to first chunk.",
         *percentiles(m.TTFT_S, CLUSTER),
     ),
-    Panel("First token by phase, 95 of 100", "s", width=6, to="verifier").showing(
+    Panel("First token by phase, 95 of 100", "s", width=8, to="verifier").showing(
         "read: parsing and tokenising; route: to a coordinator; admission; queue: for the verifier; prefill.",
         Query(quantile(0.95, m.FIRST_TOKEN_PHASE_S, CLUSTER, by="phase"), "{{phase}}"),
     ),
-    Panel("Between tokens", "s", width=6).showing(
+    Panel("Waiting for admission, 95 of 100", "s", width=8, to="verifier").showing(
+        "Of admitted responses.",
+        Query(quantile(0.95, m.ADMISSION_WAIT_S, CLASS, by="slo_class"), "{{slo_class}}"),
+    ),
+    Panel("Between tokens", "s", width=12).showing(
         "The time between two chunks, shared by the tokens of the later one.",
         *percentiles(m.INTER_TOKEN_S, CLUSTER),
     ),
-    Panel("Whole responses", "s", width=6).showing(
+    Panel("Whole responses", "s", width=12).showing(
         "From request to last chunk.",
         *percentiles(m.E2E_S, CLUSTER),
-    ),
-    Panel("Waiting for admission, 95 of 100", "s", width=6, to="verifier").showing(
-        "Of admitted responses.",
-        Query(quantile(0.95, m.ADMISSION_WAIT_S, CLASS, by="slo_class"), "{{slo_class}}"),
     ),
 )
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from actors.messages import DrafterId
 from cluster.monitoring.files import FOLDER
 from lab.dashboards.board import Board, Panel, Shape
 from lab.dashboards.drawn import BOARDS, drawn
@@ -60,6 +61,14 @@ def test_a_coordinator_without_any_prompt_in_cache_has_a_line(tmp_path: Path) ->
     }
     (tmp_path / "test.yaml").write_text(yaml.safe_dump({"tests": [case]}, width=100_000), encoding="utf-8")
     promtool("test", "rules", "test.yaml", folder=tmp_path)
+
+
+def test_a_chosen_groups_devices_are_not_those_of_a_group_whose_name_goes_on() -> None:
+    (panel,) = (panel for board in BOARDS for panel in board.panels if panel.title == "Worst devices")
+    for query in panel.queries:
+        (pattern,) = re.findall(r'drafter=~"(.+?)"', query.expr.replace("$group", "edge"))
+        assert re.fullmatch(pattern, DrafterId("edge", 12).actor_name)
+        assert not re.fullmatch(pattern, DrafterId("edge-2", 0).actor_name)
 
 
 @pytest.mark.parametrize("panel", PANELS)
