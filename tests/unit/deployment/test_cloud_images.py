@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,6 +47,23 @@ def test_the_comment_tells_how_to_join_the_files() -> None:
         assert "PATH=/opt/outrider/bin:$PATH" in dockerfile
         assert re.search(r"apt-get install .*\brsync\b", dockerfile), "by which Ray brings files into a container"
     assert re.search(r"install .*\bopenssh-client\b", (ROOT / "docker/cpu.Dockerfile").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("docker", "ours"), [(False, False), (True, False), (True, True)])
+def test_a_machine_has_docker_and_its_socket_is_ours(docker: bool, ours: bool, tmp_path: Path) -> None:
+    (tools := tmp_path / "tools").mkdir()
+    socket, log = tmp_path / "docker.sock", tmp_path / "log"
+    if ours:
+        socket.touch()
+    for name in ("sudo", *(["docker"] if docker else [])):
+        (tools / name).write_text(f'#!/bin/sh\necho "$*" >> {log}\n', encoding="utf-8")
+        (tools / name).chmod(0o755)
+    for command in yaml.safe_load(TEXT)["initialization_commands"]:
+        shell = ["/bin/sh", "-c", command.replace("/run/docker.sock", str(socket))]
+        subprocess.run(shell, env={"PATH": str(tools), "USER": "me"}, check=True, timeout=60)
+    ran = log.read_text(encoding="utf-8") if log.exists() else ""
+    assert ("apt-get install --yes docker.io" in ran) is not docker
+    assert (f"chown me {socket}" in ran) is not ours
 
 
 class _Machine:
