@@ -82,6 +82,7 @@ def test_masks_are_made_one_by_one_and_not_behind_a_time() -> None:
     paths = [path[:end] for end in range(4)]
     state, beside = (toy_grammars().begin(TOY) for _ in range(2))
     assert not state.prepare(paths, 0.0)
+    assert [beside.prepare(paths, 1e-9) for _ in range(3)] == [False, False, True], "any takes longer; one is known"
     assert state.prepare(paths, math.inf)
     assert state.prepare(paths, 0.0), "all is known"
     assert (state.masks(path, 0, 4) == beside.masks(path, 0, 4)).all()
