@@ -16,6 +16,7 @@ LABELS = {
     "cause",
     "deployment",
     "direction",
+    "drafter",  # a place of the configuration; a coordinator tells 12 at a time
     "end",
     "group",
     "kept",
