@@ -199,6 +199,8 @@ class DialledDevices:
         if device.gateway is not state:
             if device.dial.dial >= row.dial.dial:
                 return [] if row.stage is DeviceStage.GONE else [(row.incarnation, None)]  # it has moved
+            if row.stage in (DeviceStage.AWAY, DeviceStage.GONE):
+                return []  # what it left there says nothing of where it is
             if device.is_ready.is_set() and row.stage is not DeviceStage.READY:
                 return []  # it drafts where it was until then
             device.gateway.calls.end(device.incarnation, None)

@@ -115,6 +115,22 @@ def test_a_device_that_is_away_moves_as_soon_as_it_dials_elsewhere() -> None:
     assert directory.happened == [("joined", FIRST), ("away", FIRST)]
 
 
+def test_a_gateway_to_which_a_move_failed_does_not_give_the_device_up() -> None:
+    """It was there for a moment, and is away from where it drafted now."""
+    directory, moved = Directory(), replace(DIAL, dial=2)
+    first = directory.admitted()
+    directory.beat("g0", row(first))
+    directory.admitted(moved, "g1")
+    directory.beat("g1", row(first, DeviceStage.LOADING, moved))
+    directory.beat("g0", row(first, DeviceStage.AWAY))
+    assert directory.beat("g1", row(first, DeviceStage.GONE, moved)).ended == ()
+    assert directory.happened == [("joined", FIRST), ("away", FIRST)]
+    back = replace(DIAL, dial=3)
+    directory.admitted(back)
+    directory.beat("g0", row(first, DeviceStage.READY, back))
+    assert directory.happened == [("joined", FIRST), ("away", FIRST)]
+
+
 def test_a_later_dial_to_the_same_gateway_is_away_only_while_it_loads() -> None:
     directory, again = Directory(), replace(DIAL, dial=2)
     first = directory.admitted()
