@@ -1,8 +1,8 @@
 """Measures what crosses the wire between a coordinator and its drafters, by group, whatever the traffic is for.
 
 Ray calls a drafter over a connection of the coordinator's own process to the address where the actor listens, which
-Ray's head knows. The head is asked when a leased drafter has no known open connection: once for each drafter, and
-again after it was restarted elsewhere. Where a drafter's stream goes to is known from who opened it.
+Ray's head knows. The head is asked when a leased drafter has no known open connection or stream: once for each drafter,
+and again after it was restarted elsewhere. Where a drafter's stream goes to is known from who opened it.
 """
 
 from collections import defaultdict
@@ -33,7 +33,12 @@ class WireMeter:
 
     def note_stream(self, drafter: DrafterId, address: Address) -> None:
         """Note where a drafter's stream goes to. Called on the event loop."""
-        self._streams[drafter] = address
+        if self._streams.get(drafter, address) != address:  # it was restarted
+            self._addresses.pop(drafter, None)
+        others = {
+            known: place for known, place in self._streams.items() if place != address
+        }  # it may be theirs no more
+        self._streams = {**others, drafter: address}
 
     def look(self) -> dict[str, Carried]:
         """Return what was carried since the last call, by drafter group. Called in a thread, as is ``place``.
@@ -42,7 +47,7 @@ class WireMeter:
         """
         now = self._read()
         self._peers = frozenset(connection.peer for connection in now)
-        placed = *self._addresses.items(), *self._streams.copy().items()
+        placed = *self._addresses.items(), *self._streams.items()
         groups = {address: drafter.group for drafter, address in placed}
         known = {connection: counted for connection, counted in now.items() if connection.peer in groups}
         carried: defaultdict[str, Carried] = defaultdict(Carried)
@@ -55,7 +60,8 @@ class WireMeter:
         """Ask the head where leased drafters listen; it may not answer for long, so call this in a thread."""
         asked = 0
         for drafter, handle in list(self._used.items()):
-            if self._addresses.get(drafter) not in self._peers:
+            address = self._addresses.get(drafter)
+            if address is None or self._peers.isdisjoint((address, self._streams.get(drafter))):
                 if asked == _MOST_ASKED:
                     return
                 asked += 1

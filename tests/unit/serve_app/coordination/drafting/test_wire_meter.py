@@ -57,6 +57,35 @@ def test_a_drafters_stream_is_counted_beside_what_ray_carries_to_it() -> None:
     assert meter.look() == {"edge": Carried(5, 5, 5, 5)}
 
 
+def test_the_head_is_not_asked_again_while_a_drafters_stream_is_open() -> None:
+    """Ray closes a connection over which nothing goes."""
+    head = Head(edge=FIRST)
+    meter, table = made(head)
+    meter.note_lease(EDGE, "edge")
+    meter.place()
+    meter.note_stream(EDGE, SECOND)
+    table[TcpConnection(OWN, SECOND)] = Carried(1, 2, 3, 4)
+    for _ in range(3):
+        meter.look()
+        meter.note_lease(EDGE, "edge")
+        meter.place()
+    assert len(head.asked) == 1
+    meter.note_stream(EDGE, ELSEWHERE)  # it was restarted
+    table[TcpConnection(OWN, ELSEWHERE)] = Carried(1, 2, 3, 4)
+    meter.look()
+    meter.note_lease(EDGE, "edge")
+    meter.place()
+    assert len(head.asked) == 2
+
+
+def test_a_port_is_counted_for_the_drafter_that_listens_there_now() -> None:
+    meter, table = made(Head())
+    for drafter in (EDGE, LAB, EDGE):
+        meter.note_stream(drafter, FIRST)
+    table[TcpConnection(OWN, FIRST)] = Carried(1, 2, 3, 4)
+    assert meter.look() == {"edge": Carried(1, 2, 3, 4)}
+
+
 def test_two_connections_add_up_and_one_that_was_opened_anew_counts_from_its_beginning() -> None:
     meter, table = made(Head(edge=FIRST))
     again = TcpConnection(("10.0.0.1", 50_000), FIRST)
