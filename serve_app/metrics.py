@@ -250,11 +250,15 @@ LINK_RATE_BPS = _gauge(
 )
 LINK_RTT_S = _gauge("link_rtt_seconds", "Measured round-trip time of a group's links, the longest", "group")
 DEVICE_RTT_S = _gauge("device_rtt_seconds", "Measured round-trip time of the devices with the worst figures", "drafter")
-DEVICE_SPEED = _gauge("device_draft_tokens_per_second", "Of these, draft tokens per second of drafting", "drafter")
+DEVICE_SPEED = _gauge(
+    "device_draft_tokens_per_second", "Of these, forward passes per second of drafting: a chain's tokens", "drafter"
+)
 DEVICE_UNANSWERED = _gauge(
     "device_unanswered_ratio", "Of these, moving average of messages without a valid answer in time", "drafter"
 )
-DEVICE_STRIKES = _gauge("device_strikes", "Of drafters with most, times taken out since 300 s without", "drafter")
+DEVICE_STRIKES = _gauge(
+    "device_strikes", "Times taken out, forgotten after 300 s without, of the eight with most", "drafter"
+)
 GATEWAYS = _gauge("gateways", "Gateways that devices dial in to: wanted, running", "state")
 DRAFTERS = _gauge("drafters", "Drafters by group and state: starting, ready, suspect, refused", "group", "state")
 REFUSED_DIALS = _counter("refused_dials_total", "Dials of devices that gateways refused, by reason", "reason")

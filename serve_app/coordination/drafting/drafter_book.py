@@ -45,7 +45,7 @@ class DrafterFigures:
     """What an operator looks for in a bad device; 0: not measured."""
 
     rtt_s: float
-    step_s: float  # per draft token
+    step_s: float  # per forward pass
     unanswered: float  # share of its messages, a moving average
 
 
@@ -54,7 +54,7 @@ class DrafterRecord:
     """One drafter: the state of its link and its speed at its present load."""
 
     link: LinkState = field(default_factory=LinkState)
-    step_s: float | None = None  # per draft step; None: not measured yet
+    step_s: float | None = None  # per forward pass; None: not measured yet
     probing: bool = False
     unanswered: float = 0.0  # share of messages without a valid answer in time, a moving average
 
