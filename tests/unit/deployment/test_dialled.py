@@ -1,13 +1,15 @@
 """Devices that dial in on Kubernetes: what reaches gateways, and an ingress that ends TLS before them."""
 
 import json
+import re
 from typing import Any
 
 import pytest
+import yaml
 
 from outrider.wire.dialling import DEVICE_PATH, FILES_PATH
 from tests.unit.deployment.chart import installed, preset, rendered
-from tests.unit.deployment.manifests import Overlay, built
+from tests.unit.deployment.manifests import ROOT, Overlay, built
 from tests.unit.deployment.test_chart import accepted
 
 TERMINATED: dict[str, Any] = {
@@ -19,6 +21,30 @@ TERMINATED: dict[str, Any] = {
     },
     "config": {**preset("devices")["config"], "gateway": {"proxies": ["10.0.0.0/8"]}},
 }
+
+
+def of_readme() -> list[dict[str, Any]]:
+    """Values that k8s/README.md shows for an ingress: with device keys, and what certificates need besides."""
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "k8s/README.md").read_text(encoding="utf-8"), re.DOTALL)
+    return [read for block in blocks if "gateways" in (read := yaml.safe_load(block))]
+
+
+def test_the_ingress_of_the_readme_is_taken() -> None:
+    keys, certificates = of_readme()
+    ingress = {**keys["gateways"]["ingress"]}
+    for more in ({}, certificates["gateways"]["ingress"]["annotations"]):
+        ingress["annotations"] = {**ingress["annotations"], **more}
+        gateway = {**keys["config"]["gateway"], **(certificates["config"]["gateway"] if more else {})}
+        values = {
+            "gateways": {**preset("devices")["gateways"], **keys["gateways"], "ingress": ingress},
+            "config": {**preset("devices")["config"], "gateway": gateway},
+        }
+        overlay = installed(values)
+        accepted(overlay)
+        (made,), config = overlay.of_kind("Ingress"), overlay.config.gateway
+        assert made["metadata"]["annotations"] == ingress["annotations"]
+        assert config.address == "devices.example.com:443"
+        assert (config.identity_header is not None) is bool(more)
 
 
 def policy_of(overlay: Overlay) -> dict[str, Any]:
