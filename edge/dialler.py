@@ -26,6 +26,7 @@ from outrider.versions import DIAL_VERSIONS, VERSIONS
 from outrider.wire.dialling import PROCESS_BYTES, Hello, MoveTo, Welcome
 
 _FIRST_S, _MOST_S = 0.5, 5.0  # the longest wait before the second dial, and before any
+_SPREAD_S = 0.2  # devices of a gateway that stands still do not all dial at once
 _MOST_LINKS = 2  # one that is left, and one that is dialled in its place
 _MOST_ADDRESSES = 20
 _EXPECTED = (OSError, WebSocketException, OutriderError, ValueError)  # (the last of what is no host's name)
@@ -133,16 +134,26 @@ class Dialler:
     def doubt(self, link: DialledLink) -> None:
         """Dial beside a link that may be dead: it drafts on if it was only slow."""
         if link is self._served and len(self._links) < _MOST_LINKS and not self._stopping:
-            self._beside = self._dial(self._addresses[0], link.dial_s)
+            wait_s = random.uniform(0.0, _SPREAD_S)  # noqa: S311 (spreads devices)
+            self._beside = self._dial(self._addresses[0], link.dial_s, wait_s)
 
     def trust(self, link: DialledLink) -> None:
         """Dial no more beside a link that was only slow, unless that is connected already."""
-        if link is self._served and self._beside in self._links and not self._links[self._beside].is_connected:
+        if link is not self._served or self._beside is None:
+            return
+        self._addresses = list(dict.fromkeys((link.address, *self._addresses)))  # others were tried meanwhile
+        if self._beside in self._links and not self._links[self._beside].is_connected:
             self._beside.cancel()
+        self._beside = None
 
-    def _dial(self, address: str, dial_s: float = DIAL_S) -> "asyncio.Task[None]":
+    def _dial(self, address: str, dial_s: float = DIAL_S, wait_s: float = 0.0) -> "asyncio.Task[None]":
         link = DialledLink(address, self._access, self, self._bounds, dial_s)
-        task = asyncio.ensure_future(link.serve())
+
+        async def serve() -> None:
+            await asyncio.sleep(wait_s)
+            await link.serve()
+
+        task = asyncio.ensure_future(serve())
         task.add_done_callback(lambda _: self._ended.set())
         self._links[task] = link
         return task
@@ -155,7 +166,7 @@ class Dialler:
                 continue
             error = task.exception()
             if not link.served:
-                self._failures += 1
+                self._failures += task is not self._beside  # a link that is only slow has not failed
                 if link.address == self._addresses[0]:
                     self._addresses.append(self._addresses.pop(0))
                 if self._links:  # it could not be moved

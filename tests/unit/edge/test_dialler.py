@@ -162,6 +162,53 @@ def test_a_link_that_was_only_slow_stays_and_is_dialled_beside_no_more(
     soon_done(test())
 
 
+def test_dials_beside_a_link_that_is_only_slow_are_no_failures_of_the_device(
+    gateway: Gateway, authority: Authority, server: Identity, tmp_path: Path
+) -> None:
+    """A loss that follows is met as soon as any, and the device stays where it was."""
+
+    async def test() -> None:
+        async with gateway.listening(authority.server(server)), Relay(gateway).listening() as relay:
+            device = dialling(access_to(relay.address, authority), tmp_path)
+            async with running(device):
+                generation, session = Device("a", GREEDY), CoordinatorSession(TERMS.wire, "a")
+                dialled = await gateway.served()
+                await dialled.call("open", generation.opening(), TERMS)
+                await drafted(dialled, generation, session, 2)
+                device._addresses.append(f"{HOST}:1")  # noqa: SLF001 (where nobody is)
+                relay.flows.clear()
+                await until(lambda: device._addresses[0] == f"{HOST}:1")  # noqa: SLF001
+                assert device._failures == 0  # noqa: SLF001
+                relay.flows.set()
+                await until(lambda: device._addresses[0] == relay.address)  # noqa: SLF001
+                await drafted(dialled, generation, session, 2)
+                assert dialled in gateway.dials
+
+    soon_done(test())
+
+
+def test_devices_of_a_gateway_that_stands_still_do_not_dial_all_at_once(
+    gateway: Gateway, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dialled_at_s = list[float]()
+
+    async def serve(_: dialled_link.DialledLink) -> None:
+        dialled_at_s.append(asyncio.get_running_loop().time())
+
+    async def test() -> None:
+        monkeypatch.setattr(dialled_link.DialledLink, "serve", serve)
+        for _ in range(20):
+            device = dialling(access_to(gateway, authority), tmp_path)
+            device._served = link = dialled_link.DialledLink("x", device._access, device, device._bounds)  # noqa: SLF001
+            device.doubt(link)
+        began_s = asyncio.get_running_loop().time()
+        await until(lambda: len(dialled_at_s) == 20)
+        assert max(dialled_at_s) - min(dialled_at_s) > dialler._SPREAD_S / 4  # noqa: SLF001
+        assert max(dialled_at_s) - began_s < SOON_S
+
+    soon_done(test())
+
+
 async def _pinged(gateway: Gateway) -> None:
     while True:
         for dialled in gateway.dials:
