@@ -20,6 +20,7 @@ from lab.bench.gateway.scene import Scene, now_s, scene_of
 _DIALLED_PER_S = 40.0  # at the least, while they begin
 _BEGINS_S, _SETTLE_S = 0.2, 3.0
 _MOST_REPLY_BYTES = 4096
+_DEADLINE_S = 5.0  # of a call, as coordinators have by default
 _FILE_BYTES = 2**20
 
 
@@ -160,10 +161,10 @@ async def drive(devices: Sequence[DialledDevice], per_s: float, seconds: float) 
             await asyncio.sleep(max(0.0, due_s - now_s()))
             asked_s = now_s()
             try:
-                outcome, _ = await link.asked(device.incarnation, call, _MOST_REPLY_BYTES)
-            except OSError:
-                driven.unanswered += 1
-                return
+                async with asyncio.timeout(_DEADLINE_S):
+                    outcome, _ = await link.asked(device.incarnation, call, _MOST_REPLY_BYTES)
+            except OSError:  # ``TimeoutError`` is one
+                outcome = RelayOutcome.ELSEWHERE
             if outcome is RelayOutcome.REPLIED:
                 driven.round_s.append(now_s() - asked_s)
             else:

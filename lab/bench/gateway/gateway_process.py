@@ -29,6 +29,12 @@ class PipedFleet:
         news: GatewayNews = await self._asked("hear", beat)
         return news
 
+    def answered(self, number: int, answer: object) -> None:
+        """Take an answer; nobody waits for one that comes late."""
+        waiting = self.waiting.get(number)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(answer)
+
     async def _asked(self, method: str, argument: object) -> Any:
         number = next(self._numbers)
         self.waiting[number] = asyncio.get_running_loop().create_future()
@@ -56,7 +62,7 @@ async def _serve(socket: Path, name: str) -> None:
             if number is None:
                 gateway.devices.end(*answer)
             else:
-                fleet.waiting[number].set_result(answer)
+                fleet.answered(number, answer)
     except asyncio.IncompleteReadError:
         starting.cancel()
 
