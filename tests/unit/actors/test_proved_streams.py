@@ -64,24 +64,23 @@ def test_streams_that_come_in_one_turn_of_the_loop_are_bounded_as_others() -> No
 
 def test_a_proof_that_comes_when_the_stream_has_made_room_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     async def proves(*_: object) -> None:
-        await proven.wait()
+        await proven[0].wait()
 
     monkeypatch.setattr("actors.proved_streams._prove_to_coordinator", proves)
 
     async def run() -> None:
-        nonlocal proven
-        proven = asyncio.Event()
+        proven.append(asyncio.Event())
         listener = Listener()
         async with await asyncio.start_server(listener.serve, HERE, 0) as server:
             streams = [await asyncio.open_connection(*server.sockets[0].getsockname()) for _ in range(MOST + 1)]
             with suppress(ConnectionError):
                 assert await streams[0][0].read() == b""
-            proven.set()
+            proven[0].set()
             await until_open(listener, MOST)
             assert listener.proved == MOST
             for _, writer in streams:
                 writer.close()
             await until_open(listener, 0)
 
-    proven = asyncio.Event()
+    proven = list[asyncio.Event]()
     asyncio.run(within(30.0, run()))

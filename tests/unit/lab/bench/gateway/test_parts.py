@@ -45,6 +45,9 @@ def test_a_round_is_one_that_a_device_reads() -> None:
 
 
 def test_an_answer_that_comes_late_ends_no_gateway() -> None:
+    def told(answer: object) -> bool:
+        return answer == "news"
+
     async def run() -> None:
         written = list[bytes]()
         fleet = PipedFleet(SimpleNamespace(write=written.append))  # type: ignore[arg-type]
@@ -55,7 +58,7 @@ def test_an_answer_that_comes_late_ends_no_gateway() -> None:
         await asyncio.sleep(0)
         fleet.answered(1, "news")
         fleet.answered(1, "twice")
-        assert await asked == "news"
+        assert told(await asked)
         assert len(written) == 2
 
     asyncio.run(run())
