@@ -32,7 +32,8 @@ def of_readme() -> list[dict[str, Any]]:
 def test_the_ingress_of_the_readme_is_taken() -> None:
     keys, certificates = of_readme()
     ingress = {**keys["gateways"]["ingress"]}
-    for more in ({}, certificates["gateways"]["ingress"]["annotations"]):
+    none: dict[str, str] = {}
+    for more in (none, certificates["gateways"]["ingress"]["annotations"]):
         ingress["annotations"] = {**ingress["annotations"], **more}
         gateway = {**keys["config"]["gateway"], **(certificates["config"]["gateway"] if more else {})}
         values = {
