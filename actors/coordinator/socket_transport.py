@@ -35,6 +35,7 @@ _NUMBERS = 2**16  # of calls; one is used again once its call was answered
 _MOST_UNANSWERED = 4096  # calls, those included that have met their deadlines
 _MOST_UNSENT_BYTES = 2**24  # of calls that wait, or in a stream's buffer; then no further one, of any size
 _GREETING = 0  # number of the first call on every stream, by which versions are agreed on, and of signs of life
+_GREETED_S = 3.0
 _QUIET_S = 1.5  # of a stream on which calls wait; then it is asked for a sign of life, and after as long cut
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -280,7 +281,8 @@ class SocketDrafterTransport:
         watching: asyncio.Task[None] | None = None
         try:
             self._unagreed = writer
-            await self._greet(stream, writer)
+            async with asyncio.timeout(_GREETED_S):
+                await self._greet(stream, writer)
             reader = _HeardReader(stream, self._heard)
             self._bounds.clear()
             for number, call in self._waiting.items():

@@ -26,8 +26,17 @@ from outrider.contracts.requests import GenerationId
 from outrider.versions import VERSIONS
 from outrider.wire.calls import MOST_DEVICE_PROBE_BYTES, write_call
 from outrider.wire.replies import Answer, Reply, plain, plain_failure, read_reply, reply_bytes
-from tests.unit.actors.coordinator.test_socket_limits import OddDevice, say_nothing
-from tests.unit.actors.coordinator.transport_suite import LATE_S, SOON_S, STUCK, Client, Rig, SuiteHost, every_check
+from tests.unit.actors.coordinator.test_socket_limits import OddDevice
+from tests.unit.actors.coordinator.transport_suite import (
+    CARD,
+    LATE_S,
+    SOON_S,
+    STUCK,
+    Client,
+    Rig,
+    SuiteHost,
+    every_check,
+)
 
 HERE = "127.0.0.1"
 QUIET_S = 0.05
@@ -126,6 +135,12 @@ async def streaming(actor: Actor) -> None:
     actor.called.clear()
 
 
+def say_card_once(number: int, _call: bytes, writer: asyncio.StreamWriter) -> None:
+    """To the first call, and nothing to any later one."""
+    if number == 1:
+        writer.write(frame(number, plain(CARD)))
+
+
 @every_check
 def test_a_stream_does_a_transports_work(check: Callable[[Rig], Awaitable[None]]) -> None:
     async def run() -> None:
@@ -198,7 +213,7 @@ def test_calls_on_a_stream_that_is_dead_without_a_word_go_over_ray(monkeypatch: 
 
     async def run() -> None:
         async with an_actor() as actor:
-            answers, actor.listener._answers = actor.listener._answers, cast("Any", OddDevice(say_nothing))  # noqa: SLF001
+            answers, actor.listener._answers = actor.listener._answers, cast("Any", OddDevice(say_card_once))  # noqa: SLF001
             client, beside = Client(actor.transport), Client(actor.transport, "beside")
             await client.open()
             await beside.open()
@@ -239,7 +254,7 @@ def test_a_call_has_one_deadline_however_it_goes(monkeypatch: pytest.MonkeyPatch
 
     async def run() -> None:
         async with an_actor() as actor:
-            actor.listener._answers = cast("Any", OddDevice(say_nothing))  # noqa: SLF001
+            actor.listener._answers = cast("Any", OddDevice(say_card_once))  # noqa: SLF001
             client = Client(actor.transport, STUCK)
             await client.open()
             await streaming(actor)

@@ -124,6 +124,29 @@ def test_a_silent_device_is_cut_off() -> None:
     asyncio.run(within(SOON_S, run()))
 
 
+def test_a_device_that_never_says_what_it_is_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket_transport, "_GREETED_S", 2 * LATE_S)
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            await reader.read()
+        writer.close()
+        ended.set()
+
+    async def run() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        transport = SocketDrafterTransport("d", lambda: asyncio.open_connection(*server.sockets[0].getsockname()))
+        with pytest.raises(DrafterSilentError):
+            await transport.greet(LATE_S)
+        await within(FIVE_S, ended.wait())
+        await transport.disconnect()
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(within(SOON_S, run()))
+
+
 def test_a_device_that_is_late_with_one_answer_is_not(tmp_path: Path) -> None:
     async def run() -> None:
         async with RIGS["tcp socket"](tmp_path) as rig:
