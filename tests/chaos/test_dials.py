@@ -93,7 +93,7 @@ async def driven(case: Case, folder: Path) -> tuple[Target, str, int]:
 
 async def _rounds(fleet: DirectFleet, links: GatewayLinks) -> None:
     """Rounds of texts, each of whose drafts is compared with what it has to be."""
-    (drafter,) = [one.drafter for one in fleet.devices.all if one.dial.device == HONEST]
+    (drafter,) = [one.drafter.place for one in fleet.devices.all if one.dial.device == HONEST]
     handle = fleet.handle(drafter)
     assert handle is not None
 
