@@ -423,7 +423,8 @@ def test_a_gateway_that_asks_and_does_not_read_is_left(
         await gateway.welcome(dialled)
         dialled.transport.pause_reading()
         while not dialled.transport.is_closing() and len(gateway.dials) < 2:
-            await dialled.socket.ping(bytes(125))
+            for _ in range(256):
+                await dialled.socket.ping(bytes(125))
             await asyncio.sleep(0)  # a ping into a connection that was cut off waits for nothing
         dialled.transport.abort()
 
