@@ -12,6 +12,7 @@ from outrider.wire.dialling import RefusalCode
 
 _MOST_CHARS = 400
 _LEAST_S = 0.1
+_FIRST_S, _MOST_S = 0.5, 5.0  # the longest wait before the second dial, and before any
 _REPLACED_S = 60.0  # or two processes of one identity would replace each other for ever
 _USELESS_S = 60.0  # until a certificate, a file or an ingress is mended
 _TODO = {
@@ -51,6 +52,11 @@ _LASTING = (*_IDENTITY, 400, 404, 405, 410, 426)  # others pass: of an ingress w
 def never_again(error: GatewayRefusedError) -> bool:
     """Whether dialling again is of no use until somebody has changed something."""
     return not error.refused.retry_after_s and error.refused.code != RefusalCode.REPLACED
+
+
+def usual_wait_s(failures: int, addresses: int) -> float:
+    """Return the longest wait before the next dial, doubled each time that all addresses have failed."""
+    return min(_MOST_S, _FIRST_S * 2.0 ** min(failures // addresses, 9))
 
 
 def wait_range_s(error: Exception, usual_s: float) -> tuple[float, float]:

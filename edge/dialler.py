@@ -15,7 +15,7 @@ from pathlib import Path
 from websockets.exceptions import WebSocketException
 
 from edge.answering import AnswerBounds
-from edge.dial_failures import failure_text, never_again, wait_range_s
+from edge.dial_failures import failure_text, never_again, usual_wait_s, wait_range_s
 from edge.dialled_link import DIAL_S, DialledLink, GatewayRefusedError, GatewaySilentError
 from edge.drafter_cache import DrafterCache, open_file
 from edge.gateway_access import GatewayAccess
@@ -25,7 +25,6 @@ from outrider.contracts.errors import OutriderError
 from outrider.versions import DIAL_VERSIONS, VERSIONS
 from outrider.wire.dialling import PROCESS_BYTES, Hello, MoveTo, Welcome
 
-_FIRST_S, _MOST_S = 0.5, 5.0  # the longest wait before the second dial, and before any
 _SPREAD_S = 0.2  # devices of a gateway that stands still do not all dial at once
 _MOST_LINKS = 2  # one that is left, and one that is dialled in its place
 _MOST_ADDRESSES = 20
@@ -183,7 +182,7 @@ class Dialler:
             raise error
         if isinstance(error, GatewaySilentError):
             return 0.0
-        usual_s = min(_MOST_S, _FIRST_S * 2 ** min(self._failures // len(self._addresses), 9))
+        usual_s = usual_wait_s(self._failures, len(self._addresses))
         wait_s = random.uniform(*wait_range_s(error, usual_s))  # noqa: S311 (spreads devices)
         self._say(f"not connected: {failure_text(error)}; dials {self._addresses[0]} in {max(1, round(wait_s))} s")
         return wait_s

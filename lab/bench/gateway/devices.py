@@ -1,7 +1,7 @@
 """Devices in one process, as light as can be: ``python -m lab.bench.gateway.devices SOCKET NAME``.
 
 They speak WebSocket frames of their own making, with the real messages in them, answer every call with one reply, and
-dial again by the rule of ``edge``.
+wait before they dial again as ``edge`` does. They do not notice that a connection is silent.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edge.dial_failures import wait_range_s
-from edge.dialled_link import GatewayRefusedError
+from edge.dial_failures import usual_wait_s, wait_range_s
+from edge.dialled_link import DIAL_S, GatewayRefusedError
 from lab.bench.gateway.pipes import put, reached, run, take
 from lab.bench.gateway.rounds import CARD
 from outrider.versions import DIAL_VERSIONS, VERSIONS
@@ -35,7 +35,6 @@ from outrider.wire.dialling import (
 )
 
 _BINARY, _PING, _PONG = 0x82, 0x89, 0x8A
-_FIRST_S, _MOST_S, _DIAL_S = 0.5, 5.0, 5.0  # as in edge.dialler
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +143,7 @@ class Device(asyncio.Protocol):
             failures = 0 if was_served else failures + 1
             if not was_served:
                 addresses.append(addresses.pop(0))
-            usual_s = min(_MOST_S, _FIRST_S * 2 ** min(failures // len(addresses), 9))
+            usual_s = usual_wait_s(failures, len(addresses))
             await asyncio.sleep(random.uniform(*wait_range_s(error, usual_s)))  # noqa: S311 (spreads devices)
 
     async def _dialled(
@@ -155,7 +154,7 @@ class Device(asyncio.Protocol):
         self._settled, self._ended, self._refused = loop.create_future(), loop.create_future(), None
         was_served = False
         try:
-            async with dials, asyncio.timeout(_DIAL_S):
+            async with dials, asyncio.timeout(DIAL_S):
                 await loop.create_connection(
                     lambda: self, *address, ssl=context, server_hostname=address[0], local_addr=(self._host(), 0)
                 )
