@@ -28,6 +28,31 @@ def retrieve(task: "asyncio.Future[Any]") -> None:
         task.exception()
 
 
+async def cut_if_dead(
+    quiet_s: float,
+    is_awaited: Callable[[], bool],
+    heard: Callable[[], int],
+    ask: Callable[[], None],
+    cut: Callable[[], None],
+) -> None:
+    """Watch over a stream, and ``cut`` it once it is dead: an end that hangs, or is cut off, does not say so.
+
+    Where nothing came for ``quiet_s`` though something is awaited, ``ask`` for a sign of life; nothing in as long again
+    is death. ``heard`` counts what has come.
+    """
+    before, is_asked = heard(), False
+    while True:
+        await asyncio.sleep(quiet_s)
+        if not is_awaited() or heard() != before:
+            before, is_asked = heard(), False
+        elif is_asked:
+            cut()
+            return
+        else:
+            is_asked = True
+            ask()
+
+
 class Named:
     """A named actor's handle for one event loop, found in a thread: the cluster's head may not answer for long."""
 

@@ -20,7 +20,7 @@ from actors.gateway_link import (
     reply_of,
 )
 from actors.proved_streams import prove_to_listener
-from actors.waiting import retrieve
+from actors.waiting import cut_if_dead, retrieve
 from outrider.contracts.drafting import DraftTerms
 from outrider.contracts.errors import DrafterBrokenError, DrafterLostError, DrafterSilentError, MessageError
 from outrider.contracts.requests import GenerationId
@@ -87,17 +87,10 @@ class GatewayLink:
         return self._number
 
     async def _watch(self, stream: asyncio.StreamWriter, writer: LinkWriter) -> None:
-        """Break a stream on which nothing comes though calls wait: a gateway that hangs, or is cut off, ends none."""
-        heard, is_asked = self._heard, False
-        while True:
-            await asyncio.sleep(_QUIET_S)
-            if not self._waiting or self._heard != heard:
-                heard, is_asked = self._heard, False
-            elif is_asked:
-                stream.transport.abort()
-            else:
-                is_asked = True
-                writer.put_call(_NO_DEVICE, self._next_number(), 0, b"")
+        def ask() -> None:
+            writer.put_call(_NO_DEVICE, self._next_number(), 0, b"")
+
+        await cut_if_dead(_QUIET_S, lambda: bool(self._waiting), lambda: self._heard, ask, stream.transport.abort)
 
     async def _opened(self) -> LinkWriter:
         if self._opening is None or self._opening.done():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.coordinator.drafter_replies import broken, checked_answer, checked_probe, silent
-from actors.waiting import retrieve, within
+from actors.waiting import cut_if_dead, retrieve, within
 from edge.frames import frame, read_frame
 from outrider.contracts.drafting import DraftTerms
 from outrider.contracts.errors import (
@@ -302,14 +302,7 @@ class SocketDrafterTransport:
                 await writer.wait_closed()
 
     async def _watch(self, writer: asyncio.StreamWriter) -> None:
-        """Cut a stream on which nothing comes though calls wait."""
-        heard_bytes, is_asked = self._heard.bytes, False
-        while writer is self._writer:
-            await asyncio.sleep(_QUIET_S)
-            if not self._bounds or self._heard.bytes != heard_bytes:
-                heard_bytes, is_asked = self._heard.bytes, False
-            elif is_asked:
-                self._cut()
-            else:
-                is_asked = True
-                self._send(_GREETING, write_call("card"), reply_bytes("card"), writer)
+        def ask() -> None:
+            self._send(_GREETING, write_call("card"), reply_bytes("card"), writer)
+
+        await cut_if_dead(_QUIET_S, lambda: bool(self._bounds), lambda: self._heard.bytes, ask, self._cut)
