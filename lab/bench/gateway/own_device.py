@@ -1,7 +1,6 @@
 """The embedded service with a gateway, and a real device on this machine in place of its drafters."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ import httpx
 
 from cluster.local import running
 from cluster.own_gateway import with_gateway
+from lab.bench.harness.server import free_port
 from outrider.config.gateway import GatewayConfig
 from outrider.config.schema import Config
 
@@ -25,9 +25,7 @@ _ENDS_WITHIN_S = 10.0
 @contextmanager
 def running_with_own_device(config: Config) -> Iterator[str]:
     """Run it while the block is open; yields its URL once the device may draft."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     gateway = GatewayConfig(port=port, host="127.0.0.1", address="127.0.0.1")
     without = replace(config, gateway=gateway, drafters=(replace(config.drafters[0], count=0),))
     with TemporaryDirectory(prefix="outrider-device-") as name:

@@ -50,9 +50,7 @@ def started(server: Server, log: Path) -> Iterator[str]:
     """
     if server.lacks:
         raise ServerFailedError(f"not available: {server.lacks}")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     with log.open("w") as output:
         process = subprocess.Popen(
             [part.format(port=port) for part in server.command],
@@ -66,6 +64,12 @@ def started(server: Server, log: Path) -> Iterator[str]:
             yield f"http://127.0.0.1:{port}"
         finally:
             _stop(process)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _await_ready(server: Server, process: "subprocess.Popen[bytes]", log: Path) -> None:
