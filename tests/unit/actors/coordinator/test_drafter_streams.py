@@ -95,7 +95,6 @@ class Actor:
         return CalledMethod(self, name, reply_bytes(name))
 
     async def reply(self, method: str, arguments: tuple[Any, ...], most_bytes: int) -> Reply:
-        """As the actor does."""
         if self.is_gone:
             raise ActorDiedError
         if method == "stream":
@@ -103,7 +102,6 @@ class Actor:
         return read_reply(await self.host.carry_out(method, arguments), most_bytes)
 
     async def place(self) -> bytes:
-        """Where it listens."""
         return plain(Answer((await self.listener.place()).to_bytes(), 0.0))
 
     async def go_on(self) -> None:

@@ -11,10 +11,10 @@ from outrider.config.gateway import GatewayConfig
 
 
 class Named(GatewayActors):
-    """Starts none."""
+    """Of which none is started."""
 
     async def _keep(self, name: str, settings: GatewaySettings) -> None:
-        """Do not."""
+        pass
 
 
 def names(settings: GatewaySettings) -> frozenset[str]:
