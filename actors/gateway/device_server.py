@@ -45,6 +45,8 @@ PING_S = 1.0  # the longest silence of a gateway
 _SILENT_S = 4.0  # of a device, until its connection counts as lost
 _HELLO_S = 10.0
 _MOST_OPEN = 64  # requests of one identity: 16 devices have two connections each, and fetch a file
+_MOST_FILES_OF_ONE = 16  # sent at once to one identity: as many devices as it may be
+_MOST_SHARED_FILES, _MOST_FILES = 64, 256  # sent at once; from the first on an identity is sent one
 _MOST_MESSAGE_BYTES = MOST_DEVICE_CALL_BYTES + 4096
 _MOST_UNREAD_BYTES = 2 * MOST_DEVICE_CALL_BYTES + 2**16  # of messages that a device does not read
 _CONTROLS_PER_MINUTE = 600.0  # messages of a device that answer nothing, such as its own pings
@@ -172,7 +174,15 @@ class DeviceServer:
         files = (file for file in self._files.values() if file.digest == digest and file.is_for(identity.name))
         if (found := next(files, None)) is None:
             raise web.HTTPNotFound
+        if not self._may_be_sent_to(identity):
+            raise web.HTTPServiceUnavailable(headers={"Retry-After": "5"})
         return SentFile(found.path, found.size_bytes, lambda: self._sent(request, identity))
+
+    def _may_be_sent_to(self, identity: DeviceIdentity) -> bool:
+        """Return whether another file may be sent to it: each that is has half a MiB in buffers."""
+        to_it = sum(other.name == identity.name for other in self._sending.values())
+        most_to_it = 1 if len(self._sending) >= _MOST_SHARED_FILES else _MOST_FILES_OF_ONE
+        return to_it < most_to_it and len(self._sending) < _MOST_FILES
 
     @contextmanager
     def _sent(self, request: web.Request, identity: DeviceIdentity) -> Iterator[None]:

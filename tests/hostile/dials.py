@@ -45,6 +45,7 @@ _LASTS_S, _ANSWERS_WITHIN_S = 8.0, 10.0
 _READY_WITHIN_S = 120.0
 _CONNECTS_WITHIN_S, _PAUSE_S = 30.0, 0.3
 _REVOKED_WITHIN_S = 13.0  # the file is read every 10 s, and has to be the same for one
+_MOST_FILES_OF_ONE = 16
 _MIB = 2**20
 _FRESH = itertools.count()
 _CARD = plain(DrafterCard("onnx", "model", "tokens", 49_152, (0,), 2048))
@@ -363,7 +364,7 @@ async def _processes(_: Target, dial_in: DialIn) -> str:
     return str(told)
 
 
-async def _files(_: Target, dial_in: DialIn) -> str:
+async def _files(target: Target, dial_in: DialIn) -> str:
     """The drafter's file, asked for again and again and hardly read; and files that there are not."""
     async with dialled(dial_in) as device:
         await device.say(Hello(DIAL_VERSIONS, VERSIONS, "0.1.0", os.urandom(8), 1, "f"))
@@ -378,6 +379,8 @@ async def _files(_: Target, dial_in: DialIn) -> str:
                 answer = await stack.enter_async_context(client.get(url, ssl=dial_in.context(""), headers=headers))
                 statuses.append(answer.status)
         await asyncio.sleep(_LASTS_S)
+        if statuses.count(200) > _MOST_FILES_OF_ONE:
+            target.wrong.append(f"{statuses.count(200)} files were sent at once")
     return f"{statuses.count(200)} of {len(statuses)}"
 
 

@@ -3,8 +3,9 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 
 import aiohttp
@@ -85,6 +86,43 @@ def test_a_file_is_sent_neither_for_ever_nor_to_whoever_is_revoked(
             await until(lambda: not gateway._server._open)  # noqa: SLF001
             with pytest.raises(aiohttp.ClientError):
                 await answer.read()
+
+    run(test, tmp_path)
+
+
+def test_who_hardly_reads_files_keeps_them_from_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_server, "_MOST_FILES_OF_ONE", 3)
+    monkeypatch.setattr(device_server, "_MOST_SHARED_FILES", 5)
+    monkeypatch.setattr(device_server, "_MOST_FILES", 7)
+    large = tmp_path / "large"
+    large.write_bytes(os.urandom(2**25))
+    names = [f"k{i}" for i in range(5)]
+    keys = {name: f"dk-{name}-0123456789abcdef" for name in names}
+
+    async def test(place: Place, gateway: Gateway) -> None:
+        place.write_devices("keys:\n" + "".join(f"  - {{name: {name}, key: {key}}}\n" for name, key in keys.items()))
+        gateway.files["far"] = file = drafter_file(large)
+        url = f"https://127.0.0.1:{gateway.port}{FILES_PATH}{file.digest.hex()}"
+        async with AsyncExitStack() as stack:
+
+            async def asked(name: str) -> aiohttp.ClientResponse:
+                client = await stack.enter_async_context(
+                    aiohttp.ClientSession(headers={"Authorization": f"Bearer {keys[name]}"})
+                )
+                return await stack.enter_async_context(client.get(url, ssl=place.tls()))
+
+            while (await asked("k0")).status == HTTPStatus.UNAUTHORIZED:  # noqa: ASYNC110 (the gateway reads who they are)
+                await asyncio.sleep(0.05)
+            assert [(await asked("k0")).status for _ in range(3)] == [HTTPStatus.OK] * 2 + [
+                HTTPStatus.SERVICE_UNAVAILABLE
+            ]
+            first = await asked("k1")
+            found = [first.status, *[(await asked(name)).status for name in ("k1", "k1", "k2", "k3", "k4")]]
+            assert found == [HTTPStatus.OK] * 2 + [HTTPStatus.SERVICE_UNAVAILABLE] + [HTTPStatus.OK] * 2 + [
+                HTTPStatus.SERVICE_UNAVAILABLE
+            ]
+            assert await first.read() == large.read_bytes()
+            assert (await asked("k4")).status == HTTPStatus.OK
 
     run(test, tmp_path)
 
