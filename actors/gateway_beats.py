@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from actors.gateway_link import GatewayPlace
 from actors.messages import DrafterId
+from actors.proved_streams import StreamPlace
 from outrider.config.drafters import DrafterGroupConfig
 from outrider.config.gateway import GatewayConfig
 from outrider.wire.dialling import Refused
@@ -64,16 +64,18 @@ class GatewayBeat:
         session: random number of its process.
         rows: devices that have changed; all where the fleet asked for everything.
         refused: dials that were refused since its start, by code.
+        takes_devices: whether it has the drafters' files, and is not draining.
     """
 
     gateway: str  # actor name
     session: int
-    place: GatewayPlace
+    place: StreamPlace
     address: str  # host:port that devices dial
     rows: tuple[DeviceRow, ...] = ()
     everything: bool = False
     refused: dict[str, int] = field(default_factory=dict)
     connections: int = 0
+    takes_devices: bool = True
 
 
 @dataclass(frozen=True, slots=True)

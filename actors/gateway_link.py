@@ -9,9 +9,10 @@ tells coordinators (``actors.proved_streams``).
 
 import asyncio
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 
+from actors.proved_streams import StreamPlace
 from outrider.contracts.errors import MessageError
 from outrider.versions import Versions
 from outrider.wire.calls import MOST_DEVICE_CALL_BYTES
@@ -28,19 +29,10 @@ class RelayOutcome(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class GatewayPlace:
-    """Where a gateway listens for coordinators."""
-
-    host: str
-    port: int
-    secret: bytes = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
 class DialledHandle:
     """A device that has dialled in, as it is leased: a process of it, and the gateway that it is with."""
 
-    place: GatewayPlace
+    place: StreamPlace
     incarnation: int  # of all of the fleet's devices only this process has it
     versions: Versions
 

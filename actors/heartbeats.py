@@ -16,7 +16,7 @@ from actors.messages import (
 )
 from outrider.contracts.requests import GenerationId
 
-FLEET_VERSION = 5  # of these messages and those of gateways; raise it when they change
+FLEET_VERSION = 6  # of these messages and those of gateways; raise it when they change
 NewsMark = tuple[int, int]  # of the fleet: numbers at which a coordinator began, and of the last news it has
 
 

@@ -6,6 +6,7 @@ The secret is told over Ray. Nothing is encrypted, as between Ray's processes.
 import asyncio
 import hmac
 import os
+import socket
 import struct
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -13,10 +14,11 @@ from ipaddress import ip_address
 from outrider.contracts.errors import MessageError
 
 SECRET_BYTES = 32
-_NONCE_BYTES, _PROOF_BYTES, _VERSION = 32, 32, 1
+_NONCE_BYTES, _PROOF_BYTES, _VERSION = 32, 32, 2
 _HELLO_S = 5.0
 _PLACE = struct.Struct(f">H{SECRET_BYTES}s")
 _MOST_HOST_BYTES = 64
+_KEPT_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 20), ("TCP_KEEPCNT", 3))  # seconds, seconds, probes
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +50,11 @@ def ray_encrypts() -> bool:
 
 async def prove_to_listener(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes) -> None:
     """Begin a coordinator's side of a stream; a ``MessageError``: the other side does not know the secret."""
+    _keep_alive(writer)
     async with asyncio.timeout(_HELLO_S):
         theirs, ours = await reader.readexactly(_NONCE_BYTES), os.urandom(_NONCE_BYTES)
         writer.write(bytes([_VERSION]) + ours + _proof(secret, b"coordinator", theirs, ours))
-        if not hmac.compare_digest(await reader.readexactly(_PROOF_BYTES), _proof(secret, b"gateway", theirs, ours)):
+        if not hmac.compare_digest(await reader.readexactly(_PROOF_BYTES), _proof(secret, b"listener", theirs, ours)):
             raise MessageError("needs a listener that knows its secret, found another process at its address")
 
 
@@ -77,6 +80,7 @@ class StreamProofs:
             oldest.transport.abort()
         self._unproved[writer] = None
         try:
+            _keep_alive(writer)
             await _prove_to_coordinator(reader, writer, self._secret)
             del self._unproved[writer]
         except KeyError:
@@ -101,7 +105,16 @@ async def _prove_to_coordinator(reader: asyncio.StreamReader, writer: asyncio.St
             raise MessageError(f"needs version {_VERSION} of frames, found {version}")
         if not hmac.compare_digest(proof, _proof(secret, b"coordinator", ours, theirs)):
             raise MessageError("needs a coordinator that knows the secret, found another process")
-        writer.write(_proof(secret, b"gateway", ours, theirs))
+        writer.write(_proof(secret, b"listener", ours, theirs))
+
+
+def _keep_alive(writer: asyncio.StreamWriter) -> None:
+    """Have the kernel end a stream whose other end's node is gone without a word."""
+    stream = writer.get_extra_info("socket")
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEPT_ALIVE:
+        if hasattr(socket, name):
+            stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _proof(secret: bytes, who: bytes, listeners: bytes, coordinators: bytes) -> bytes:

@@ -13,13 +13,12 @@ from typing import Any
 from actors.coordinator.drafter_replies import broken, checked_answer, checked_probe, silent
 from actors.gateway_link import (
     DialledHandle,
-    GatewayPlace,
     LinkWriter,
     RelayOutcome,
     read_relayed,
     reply_of,
 )
-from actors.proved_streams import prove_to_listener
+from actors.proved_streams import StreamPlace, prove_to_listener
 from actors.waiting import cut_if_dead, retrieve
 from outrider.contracts.drafting import DraftTerms
 from outrider.contracts.errors import DrafterBrokenError, DrafterLostError, DrafterSilentError, MessageError
@@ -46,7 +45,7 @@ Locate = Callable[[DialledHandle], Awaitable[DialledHandle | None]]
 class GatewayLink:
     """A stream to one gateway, opened when something is sent. What waits on a stream that breaks is an ``OSError``."""
 
-    def __init__(self, place: GatewayPlace) -> None:
+    def __init__(self, place: StreamPlace) -> None:
         self._place = place
         self._waiting: dict[int, asyncio.Future[Outcome]] = {}
         self._number = self._heard = 0  # frames
@@ -135,7 +134,7 @@ class Whereabouts:
     """Asks the fleet where devices are: once for all calls that wait for a device, and less and less often."""
 
     def __init__(self) -> None:
-        self._asking: dict[tuple[int, GatewayPlace], asyncio.Task[DialledHandle | None]] = {}
+        self._asking: dict[tuple[int, StreamPlace], asyncio.Task[DialledHandle | None]] = {}
         self._pauses_s: dict[int, float] = {}  # by incarnation
         self._at_a_time = asyncio.Semaphore(_LOOKS)
 
@@ -170,9 +169,9 @@ class GatewayLinks:
 
     def __init__(self) -> None:
         self.whereabouts = Whereabouts()
-        self._links: dict[GatewayPlace, GatewayLink] = {}
+        self._links: dict[StreamPlace, GatewayLink] = {}
 
-    def of(self, place: GatewayPlace) -> GatewayLink:
+    def of(self, place: StreamPlace) -> GatewayLink:
         if place not in self._links:
             self._links = {known: link for known, link in self._links.items() if not link.is_closed}
             self._links[place] = GatewayLink(place)

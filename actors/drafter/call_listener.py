@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 
 from actors.proved_streams import SECRET_BYTES, StreamPlace, StreamProofs, ray_encrypts
 from edge.host import DrafterHost
@@ -10,7 +9,6 @@ from edge.server import HostServer
 from outrider.contracts.errors import MessageError, OutriderError
 
 _MOST_STREAMS, _MOST_UNPROVED = 256, 32
-_KEPT_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 20), ("TCP_KEEPCNT", 3))  # seconds, seconds, probes
 
 
 class CallListener:
@@ -41,18 +39,8 @@ class CallListener:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            _keep_alive(writer)
             await self._proofs.accept(reader, writer)
         except (MessageError, OSError, asyncio.IncompleteReadError):
             writer.transport.abort()  # strangers must not fill the log
             return
         await self._answers.serve(reader, writer)
-
-
-def _keep_alive(writer: asyncio.StreamWriter) -> None:
-    """Have the kernel end the stream of a coordinator whose node is gone without a word."""
-    stream = writer.get_extra_info("socket")
-    stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEPT_ALIVE:
-        if hasattr(socket, name):
-            stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

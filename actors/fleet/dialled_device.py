@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from actors.gateway_beats import DeviceDial, DeviceRow
-from actors.gateway_link import DialledHandle, GatewayPlace, RelayOutcome
+from actors.gateway_link import DialledHandle, RelayOutcome
 from actors.messages import DrafterId
+from actors.proved_streams import StreamPlace
 from actors.waiting import within
 from outrider.contracts.errors import DrafterBrokenError, DrafterSilentError
 from outrider.contracts.requests import GenerationId
@@ -34,12 +35,13 @@ class GatewayState:
 
     name: str
     calls: GatewayCalls
-    place: GatewayPlace
+    place: StreamPlace
     address: str
     session: int
     heard_at_s: float
     refused: dict[str, int] = field(default_factory=dict)
     connections: int = 0
+    takes_devices: bool = False
     has_told_all: bool = False  # which devices are with it
 
 

@@ -139,6 +139,7 @@ class DialledDevices:
         for reason, count in beat.refused.items():
             self.refused[reason] += max(0, count - state.refused.get(reason, 0))
         state.heard_at_s, state.refused, state.connections = now_s, beat.refused, beat.connections
+        state.takes_devices = beat.takes_devices
         if self.groups is None:
             return GatewayNews(tell_all=True)
         state.has_told_all = state.has_told_all or beat.everything
@@ -241,8 +242,15 @@ class DialledDevices:
         return self._is_settled
 
     def _admission(self, device: DialledDevice, here: GatewayState) -> DeviceAdmission:
-        others = [state.address for state in self.gateways.values() if state is not here]
-        return DeviceAdmission(device.drafter, device.incarnation, tuple(others[:_OTHERS]))
+        others = self._addresses(lambda state: state is not here)
+        return DeviceAdmission(device.drafter, device.incarnation, others[:_OTHERS])
+
+    def addresses(self) -> tuple[str, ...]:
+        """Return where devices of a gateway that is not wanted can go."""
+        return self._addresses(lambda state: state.name in self.wanted)
+
+    def _addresses(self, of: Callable[[GatewayState], bool]) -> tuple[str, ...]:
+        return tuple(state.address for state in self.gateways.values() if state.takes_devices and of(state))
 
     def _dialled_again(self, device: DialledDevice, dial: DeviceDial, state: GatewayState, now_s: float) -> None:
         """Note another dial of the same process: it stays where it is ready until it is so there."""

@@ -120,7 +120,7 @@ class Fleet:
         return self._care.dialled.admit(gateway, dial, loop_now_s())
 
     def gateway_addresses(self) -> tuple[str, ...]:
-        return tuple(state.address for state in self._care.dialled.gateways.values())
+        return self._care.dialled.addresses()
 
     async def locate(self, drafter: DrafterId) -> Any:
         """Return the handle of a drafter as it is now; None: there is none.

@@ -15,7 +15,7 @@ from actors.gateway_beats import GatewaySettings
 from actors.gateway_link import RelayOutcome
 from actors.head_actors import named_actor
 from actors.heartbeats import FLEET_VERSION
-from actors.waiting import Named, within
+from actors.waiting import Named, loop_now_s, within
 from outrider import __version__
 from outrider.contracts.errors import OutriderError
 from outrider.events import event
@@ -25,6 +25,7 @@ _PREFIX = "gateway-"
 _KEPT_EVERY_S = 1.0
 _BEGIN_DEADLINE_S = 60.0
 _DRAIN_DEADLINE_S = 20.0
+_REPLACED_IN_S = 60.0
 _ASK_DEADLINE_S = 45.0  # a gateway answers within 40
 _MOST_REASON_CHARS = 300
 
@@ -63,10 +64,11 @@ class RayGatewayCalls:
 
 class GatewayActors:
     def __init__(self, fleet: str, namespace: str, addresses: Callable[[], tuple[str, ...]]) -> None:
-        """``fleet`` is the fleet's actor name; ``addresses`` returns where devices can dial."""
+        """``fleet`` is the fleet's actor name; ``addresses`` returns where devices of others can go."""
         self._fleet, self._namespace, self._addresses = fleet, namespace, addresses
         self._keeping: dict[str, asyncio.Task[None]] = {}
         self._stopping: asyncio.Task[None] | None = None
+        self._wanted_at_s = 0.0  # since when these are kept
         self.faults: dict[str, str] = {}  # why gateways cannot run, by name
 
     def calls(self, name: str) -> RayGatewayCalls:
@@ -80,12 +82,17 @@ class GatewayActors:
             self._keeping.pop(name).cancel()
             self.faults.pop(name, None)
         for name in wanted - self._keeping.keys():
+            self._wanted_at_s = loop_now_s()
             self._keeping[name] = asyncio.create_task(self._keep(name, settings))
         return frozenset(wanted)
 
     def look(self) -> None:
-        """Stop gateways that are not wanted, in the background; a head that is away may hold it up for long."""
-        if self._stopping is None or self._stopping.done():
+        """Stop gateways that are not wanted, in the background; a head that is away may hold it up for long.
+
+        Not before there are others, but for a minute at most: a node may not have room for both.
+        """
+        is_replaced = not self._keeping or self._addresses() or loop_now_s() - self._wanted_at_s > _REPLACED_IN_S
+        if is_replaced and (self._stopping is None or self._stopping.done()):
             self._stopping = asyncio.create_task(self._stop_strangers())
 
     def end_all(self) -> None:

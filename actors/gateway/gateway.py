@@ -16,8 +16,8 @@ from actors.gateway.joined_devices import AdmittingFleet, JoinedDevices
 from actors.gateway.listener import DeviceListener
 from actors.gateway.relay import CoordinatorRelay
 from actors.gateway_beats import GatewayBeat, GatewayNews
-from actors.gateway_link import GatewayPlace, RelayOutcome
-from actors.proved_streams import SECRET_BYTES, ray_encrypts
+from actors.gateway_link import RelayOutcome
+from actors.proved_streams import SECRET_BYTES, StreamPlace, ray_encrypts
 from actors.waiting import within
 from outrider.config.gateway import GatewayConfig
 from outrider.contracts.errors import ConfigError, FleetUnavailableError
@@ -65,7 +65,7 @@ class Gateway:
         self._relay = CoordinatorRelay(self.devices, self._secret)
         self._relaying: asyncio.Server | None = None
         self._working = set[asyncio.Task[None]]()
-        self.place: GatewayPlace | None = None
+        self.place: StreamPlace | None = None
         self._counts_due_s = 0.0
 
     @property
@@ -79,7 +79,7 @@ class Gateway:
         """
         self._relaying = await asyncio.start_server(self._relay.serve, self._host, 0)
         host, port = self._relaying.sockets[0].getsockname()[:2]
-        self.place = GatewayPlace(host, port, self._secret)
+        self.place = StreamPlace(host, port, self._secret)
         await self._listener.start(self._server.application())
         event(log, "gateway_listens", gateway=self._name, address=self.address)
         self._begin(self._prepare(files))
@@ -112,16 +112,17 @@ class Gateway:
         self.devices.end(incarnation, last)
 
     async def drain(self, others: tuple[str, ...]) -> None:
-        """Let nobody in any more, and have devices dial another gateway, each before it leaves here."""
+        """Let nobody in any more, and have devices dial one of the others, each before it leaves here.
+
+        These may have this one's address, too: behind a balancer, or on one machine.
+        """
         self._server.is_draining = True
+        self._soon.set()
         await self._listener.stop_accepting()
-        elsewhere, moved_at_s = list(others), -math.inf
-        if self.address in elsewhere:
-            elsewhere.remove(self.address)  # once: behind a balancer gateways have one address
-        until_s = self._now_s() + _DRAIN_S
-        while elsewhere and len(self.devices) and (now_s := self._now_s()) < until_s:
+        moved_at_s, until_s = -math.inf, self._now_s() + _DRAIN_S
+        while others and len(self.devices) and (now_s := self._now_s()) < until_s:
             if now_s - moved_at_s >= _MOVE_AGAIN_S:
-                self.devices.move(elsewhere, "this gateway is stopped")
+                self.devices.move(others, "this gateway is stopped")
                 moved_at_s = now_s
             await asyncio.sleep(0.1)  # devices leave one by one
 
@@ -138,6 +139,7 @@ class Gateway:
         while True:
             try:
                 self.files.update(await files())
+                self._soon.set()
             except Exception:
                 log.exception("drafter_file_failed")  # devices are told that it is being prepared, and try again
                 await asyncio.sleep(_PREPARE_AGAIN_S)
@@ -165,7 +167,8 @@ class Gateway:
         refused = {"handshake": self._listener.failed, **{str(one): n for one, n in self.devices.refused.items()}}
         news = self._name, self._session, self.place, self.address, rows, everything, refused
         try:
-            answer = await self._fleet.beat(GatewayBeat(*news, self._server.connections))
+            takes_devices = bool(self.files) and not self._server.is_draining
+            answer = await self._fleet.beat(GatewayBeat(*news, self._server.connections, takes_devices))
         except FleetUnavailableError:
             self._everything = True
             return

@@ -12,7 +12,8 @@ import numpy as np
 
 from actors.coordinator.gateway_transport import GatewayLink
 from actors.fleet.dialled_device import DialledDevice
-from actors.gateway_link import GatewayPlace, RelayOutcome
+from actors.gateway_link import RelayOutcome
+from actors.proved_streams import StreamPlace
 from lab.bench.gateway.pipes import until
 from lab.bench.gateway.rounds import greedy_round
 from lab.bench.gateway.scene import Scene, now_s, scene_of
@@ -149,7 +150,7 @@ async def storm(folder: Path, redials: int, others: int, per_s: float, seconds: 
 
 async def drive(devices: Sequence[DialledDevice], per_s: float, seconds: float) -> Driven:
     """Have devices draft at this rate together, each at most one block at a time, over a coordinator's own streams."""
-    links, driven = dict[GatewayPlace, GatewayLink](), Driven()
+    links, driven = dict[StreamPlace, GatewayLink](), Driven()
     begins_s, interval_s = now_s() + _BEGINS_S, len(devices) / per_s
     ends_s = begins_s + seconds
 

@@ -62,6 +62,28 @@ def test_streams_that_come_in_one_turn_of_the_loop_are_bounded_as_others() -> No
     asyncio.run(within(30.0, run()))
 
 
+def test_the_kernel_ends_streams_whose_other_end_is_gone_without_a_word() -> None:
+    def is_kept_alive(writer: asyncio.StreamWriter) -> bool:
+        return bool(writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
+
+    async def run() -> None:
+        kept, proofs = list[bool](), StreamProofs(SECRET, MOST)
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await proofs.accept(reader, writer)
+            kept.append(is_kept_alive(writer))
+            writer.close()
+
+        async with await asyncio.start_server(serve, HERE, 0) as server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            await prove_to_listener(reader, writer, SECRET)
+            await reader.read()
+            assert [*kept, is_kept_alive(writer)] == [True, True]
+            writer.close()
+
+    asyncio.run(within(30.0, run()))
+
+
 def test_a_proof_that_comes_when_the_stream_has_made_room_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     async def proves(*_: object) -> None:
         await proven[0].wait()

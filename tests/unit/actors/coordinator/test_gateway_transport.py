@@ -8,8 +8,8 @@ import pytest
 
 from actors.coordinator import gateway_transport
 from actors.coordinator.gateway_transport import GatewayDrafterTransport, GatewayLink, GatewayLinks
-from actors.gateway_link import DialledHandle, GatewayPlace, LinkWriter, RelayOutcome, read_relayed
-from actors.proved_streams import StreamProofs
+from actors.gateway_link import DialledHandle, LinkWriter, RelayOutcome, read_relayed
+from actors.proved_streams import StreamPlace, StreamProofs
 from actors.waiting import within
 from outrider.contracts.errors import DrafterLostError
 from outrider.versions import VERSIONS
@@ -34,7 +34,7 @@ def test_the_fleet_is_asked_once_for_all_calls_that_wait_for_a_device() -> None:
     async def run() -> None:
         with socket.socket() as nobody:  # bound, and does not listen
             nobody.bind(("127.0.0.1", 0))
-            place, links = GatewayPlace("127.0.0.1", nobody.getsockname()[1], b"secret"), GatewayLinks()
+            place, links = StreamPlace("127.0.0.1", nobody.getsockname()[1], b"secret"), GatewayLinks()
             handles = [DialledHandle(place, number, VERSIONS) for number in range(_DEVICES)]
             calls = [
                 GatewayDrafterTransport("d", handle, links, locate).probe(b"?", 1, _DEADLINE_S)
@@ -63,7 +63,7 @@ def with_gateway(
 
     async def run() -> None:
         async with await asyncio.start_server(served, "127.0.0.1", 0) as server:
-            link = GatewayLink(GatewayPlace("127.0.0.1", server.sockets[0].getsockname()[1], b"secret"))
+            link = GatewayLink(StreamPlace("127.0.0.1", server.sockets[0].getsockname()[1], b"secret"))
             await test(link)
             await link.disconnect()
 

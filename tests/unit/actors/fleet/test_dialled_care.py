@@ -9,8 +9,9 @@ import pytest
 
 from actors.fleet.fleet import Fleet
 from actors.gateway_beats import DeviceAdmission, DeviceDial, DeviceRow, DeviceStage, GatewayBeat, GatewaySettings
-from actors.gateway_link import GatewayPlace, RelayOutcome
+from actors.gateway_link import RelayOutcome
 from actors.messages import DrafterId, DrafterState, FleetSettings, FleetStatus
+from actors.proved_streams import StreamPlace
 from actors.waiting import within
 from edge.host import DrafterHost
 from outrider.config.drafters import DrafterGroupConfig
@@ -26,7 +27,7 @@ GROUP = DrafterGroupConfig(name="far", from_="gateway", engine="onnx", max_gener
 SETTINGS = FleetSettings((GROUP,), "target", CARD.token_map_hash, models={"far": CARD.model_hash})
 DIAL = DeviceDial("laptop", "laptop", b"process1", 1)
 FIRST = DrafterId("far", 0)
-PLACE = GatewayPlace("127.0.0.1", 1, b"secret")
+PLACE = StreamPlace("127.0.0.1", 1, b"secret")
 
 
 @dataclass

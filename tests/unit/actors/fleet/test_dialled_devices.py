@@ -10,15 +10,16 @@ from actors.fleet.device_places import MOST_OF_ONE
 from actors.fleet.dialled_device import DialledDevice
 from actors.fleet.dialled_devices import DialledDevices
 from actors.gateway_beats import GRACE_S, DeviceAdmission, DeviceDial, DeviceRow, DeviceStage, GatewayBeat, GatewayNews
-from actors.gateway_link import DialledHandle, GatewayPlace, RelayOutcome
+from actors.gateway_link import DialledHandle, RelayOutcome
 from actors.messages import DrafterId
+from actors.proved_streams import StreamPlace
 from outrider.config.drafters import DrafterGroupConfig
 from outrider.wire.dialling import RefusalCode, Refused
 
 GROUP = DrafterGroupConfig(name="far", from_="gateway", engine="onnx", max_devices=2, devices=("a", "b*"))
 FIRST, SECOND = DrafterId("far", 0), DrafterId("far", 1)
 DIAL = DeviceDial("a", "a", b"process1", 1)
-PLACE = GatewayPlace("127.0.0.1", 1, b"secret")
+PLACE = StreamPlace("127.0.0.1", 1, b"secret")
 
 
 @dataclass

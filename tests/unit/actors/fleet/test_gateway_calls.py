@@ -10,8 +10,9 @@ from actors.fleet import gateway_actors
 from actors.fleet.dialled_device import DialledDevice, GatewayState
 from actors.fleet.gateway_actors import RayGatewayCalls
 from actors.gateway_beats import DeviceDial
-from actors.gateway_link import GatewayPlace, RelayOutcome
+from actors.gateway_link import RelayOutcome
 from actors.messages import DrafterId
+from actors.proved_streams import StreamPlace
 from actors.waiting import within
 from outrider.wire.dialling import Refused
 from outrider.wire.replies import plain
@@ -37,7 +38,7 @@ class Hung:
 
 
 def state(name: str, calls: Hung) -> GatewayState:
-    return GatewayState(name, calls, GatewayPlace("127.0.0.1", 1, b""), f"{name}:1", 1, 0.0)
+    return GatewayState(name, calls, StreamPlace("127.0.0.1", 1, b""), f"{name}:1", 1, 0.0)
 
 
 def test_a_call_that_a_hung_gateway_has_follows_its_device_elsewhere() -> None:
