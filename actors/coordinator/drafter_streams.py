@@ -5,6 +5,7 @@ other end closes it under a call, that ends by ``DrafterLostError`` at once, sec
 """
 
 import asyncio
+import math
 from collections.abc import Callable
 
 from ray.exceptions import RayError
@@ -34,9 +35,8 @@ class DrafterStream:
         self._opening: asyncio.Task[None] | None = None
         self._again_at_s, self._pause_s = 0.0, _PAUSE_S
 
-    @property
-    def calls(self) -> SocketDrafterTransport | None:
-        """Return what calls over the stream; None while it is not open, and one is opened if it is time for it."""
+    def reach(self) -> SocketDrafterTransport | None:
+        """Return what calls over the stream; None while it is not open, and begin to open it if it is time for it."""
         if self._calls is not None and self._calls.is_open:
             return self._calls
         if (self._opening is None or self._opening.done()) and loop_now_s() >= self._again_at_s:
@@ -67,6 +67,15 @@ class DrafterStream:
         self._calls, self._pause_s = calls, _PAUSE_S
         self._note((place.host, place.port))
 
+    async def end(self) -> None:
+        """Close it for good; calls that wait end by ``DrafterLostError``."""
+        self._again_at_s = math.inf
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait({self._opening})
+        if self._calls is not None:
+            await self._calls.disconnect()
+
 
 class DrafterStreams:
     """A coordinator's streams, one for each drafter."""
@@ -75,6 +84,7 @@ class DrafterStreams:
         """``note`` is told where each stream goes to."""
         self._note, self._is_off = note, ray_encrypts()
         self._streams: dict[DrafterId, tuple[bytes, DrafterStream]] = {}
+        self._ending = set[asyncio.Task[None]]()
 
     def of(self, drafter: DrafterId, handle: PlainHandle) -> DrafterStream | None:
         """Return the stream to the drafter of a lease; None where Ray's processes speak TLS to each other."""
@@ -83,6 +93,10 @@ class DrafterStreams:
         actor = actor_id_of(handle.ray_handle)
         known = self._streams.get(drafter)
         if known is None or known[0] != actor:  # another actor may have its name since
+            if known is not None:
+                ending = asyncio.create_task(known[1].end())
+                self._ending.add(ending)
+                ending.add_done_callback(self._ending.discard)
             stream = DrafterStream(drafter.actor_name, handle, lambda address: self._note(drafter, address))
             known = self._streams[drafter] = actor, stream
         return known[1]

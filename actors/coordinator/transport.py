@@ -109,7 +109,7 @@ class RayDrafterTransport:
 
     @property
     def _calls(self) -> SocketDrafterTransport | None:
-        return None if self._stream is None else self._stream.calls
+        return None if self._stream is None else self._stream.reach()
 
     async def _called(self, method: str, *arguments: Any, deadline_s: float, most_bytes: int) -> Reply:
         until_s = loop_now_s() + deadline_s

@@ -126,10 +126,14 @@ async def an_actor() -> AsyncIterator[Actor]:
         await asyncio.sleep(0.001)
 
 
+async def until_reached(stream: DrafterStream) -> None:
+    while stream.reach() is None:  # noqa: ASYNC110 (nobody tells)
+        await asyncio.sleep(0.001)
+
+
 async def streaming(actor: Actor) -> None:
     """Wait until calls go over the stream."""
-    while actor.streamed.calls is None:  # noqa: ASYNC110 (nobody tells)
-        await asyncio.sleep(0.001)
+    await until_reached(actor.streamed)
     actor.called.clear()
 
 
@@ -158,7 +162,7 @@ def test_so_does_an_actor_that_never_heard_of_streams(check: Callable[[Rig], Awa
         async with an_actor() as actor:
             actor.place = no_place  # type: ignore[method-assign]
             await check(actor)
-            assert actor.streamed.calls is None
+            assert actor.streamed.reach() is None
 
     asyncio.run(within(SOON_S, run()))
 
@@ -269,7 +273,7 @@ def test_what_is_too_large_for_a_stream_goes_over_ray() -> None:
             await streaming(actor)
             assert (await actor.transport.probe(bytes(2 * MOST_DEVICE_PROBE_BYTES), 3, SOON_S)).data == bytes(3)
             assert actor.called == ["probe"]
-            assert actor.streamed.calls is not None
+            assert actor.streamed.reach() is not None
 
     asyncio.run(within(SOON_S, run()))
 
@@ -298,6 +302,27 @@ def test_there_is_no_plain_stream_where_ray_speaks_tls(monkeypatch: pytest.Monke
     asyncio.run(within(SOON_S, run()))
 
 
+def test_the_stream_of_an_actor_that_was_replaced_is_closed_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drafter_streams, "actor_id_of", lambda method: id(method._actor))  # noqa: SLF001
+
+    async def run() -> None:
+        async with an_actor() as before, an_actor() as now:
+            drafter, streams = DrafterId("edge", 0), DrafterStreams(lambda *_: None)
+            first = streams.of(drafter, cast("Any", before))
+            assert first is not None
+            await until_reached(first)
+            second = streams.of(drafter, cast("Any", now))
+            assert second is not None
+            await until_reached(second)
+            while first.reach() is not None:  # noqa: ASYNC110 (streams end)
+                await asyncio.sleep(0.001)
+            assert second.reach() is not None
+            await second.end()
+            assert second.reach() is None
+
+    asyncio.run(within(SOON_S, run()))
+
+
 def test_an_impostor_at_the_place_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever listens there now does not know the secret."""
     heard = list[bytes]()
@@ -319,11 +344,11 @@ def test_an_impostor_at_the_place_is_told_nothing(monkeypatch: pytest.MonkeyPatc
 
         async with an_actor() as actor:
             actor.place = elsewhere  # type: ignore[method-assign]
-            assert actor.streamed.calls is None
+            assert actor.streamed.reach() is None
             while len(heard) < 2:  # noqa: ASYNC110 (nobody tells)
                 await asyncio.sleep(0.001)
             assert heard[1] == b""
-            assert actor.streamed.calls is None
+            assert actor.streamed.reach() is None
         server.close()
 
     asyncio.run(within(SOON_S, run()))
