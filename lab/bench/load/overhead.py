@@ -1,9 +1,9 @@
 """``outrider bench overhead``: where a round's time goes, and the speed of the same pair without Outrider.
 
 Starts the embedded cluster, sends streaming HTTP requests from 1, 4 and 16 clients, and reads every round's timing
-from the coordinator: draft, link, queue, verify, and everything else ("orchestration"), and how often the scheduler was
-woken, and for how long in all. In the same run it measures
-plain ``generate`` of transformers and ``generate(assistant_model=...)`` with the same pair.
+from the coordinator: draft, link, queue, verify, and everything else ("orchestration"); link, queue and orchestration
+together ("overhead"); and how often the scheduler was woken, and for how long in all. In the same run it measures plain
+``generate`` of transformers and ``generate(assistant_model=...)`` with the same pair.
 """
 
 import argparse
@@ -142,6 +142,10 @@ def _phases_ms(timings: Sequence[RoundTiming]) -> tuple[dict[str, tuple[float, f
         text = f"{len(timings)} rounds without a drafter"
     found = {}
     for name in _PHASES:
-        values_ms = [1e3 * float(getattr(timing, f"{name}_s")) for timing in rounds or timings]
-        found[name] = (float(np.percentile(values_ms, 50)), float(np.percentile(values_ms, 99)))
+        found[name] = _quantiles([1e3 * float(getattr(timing, f"{name}_s")) for timing in rounds or timings])
+    found["overhead"] = _quantiles([1e3 * (one.total_s - one.draft_s - one.verify_s) for one in rounds or timings])
     return found, text
+
+
+def _quantiles(values_ms: Sequence[float]) -> tuple[float, float]:
+    return float(np.percentile(values_ms, 50)), float(np.percentile(values_ms, 99))
