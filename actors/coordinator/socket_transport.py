@@ -1,4 +1,4 @@
-"""Carries messages to a drafter over a stream, such as a local socket, on which a device answers (``edge.server``).
+"""Carries calls to a drafter over a stream, such as a local socket, on which a device answers (``edge.server``).
 
 The stream may break under a call. It is opened again, and calls that still wait are sent once more: a drafter answers a
 repeated one as before. It is broken from here, too: if nothing comes though calls wait, and not even the device's card
@@ -12,10 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from actors.coordinator.drafter_replies import broken, checked_answer, checked_probe, silent
+from actors.coordinator.drafter_replies import broken, silent
 from actors.waiting import cut_if_dead, retrieve, within
 from edge.frames import frame, read_frame
-from outrider.contracts.drafting import DraftTerms
 from outrider.contracts.errors import (
     DrafterBrokenError,
     DrafterLostError,
@@ -24,11 +23,9 @@ from outrider.contracts.errors import (
     OutriderError,
 )
 from outrider.contracts.requests import GenerationId
-from outrider.contracts.verifying import OpenGeneration
 from outrider.versions import VERSIONS
 from outrider.wire.calls import FIRST_VERSION, MOST_CALL_BYTES, call_versions, write_call
-from outrider.wire.envelope import MAX_MESSAGE_BYTES
-from outrider.wire.replies import Answer, DrafterCard, Reply, answer_bytes, read_reply, reply_bytes
+from outrider.wire.replies import DrafterCard, Reply, read_reply, reply_bytes
 
 _PAUSE_S = 0.05  # before a stream is opened again
 _NUMBERS = 2**16  # of calls; one is used again once its call was answered
@@ -80,7 +77,7 @@ class _HeardReader:
 
 
 class SocketDrafterTransport:
-    """``DrafterTransport`` over a stream that ``connect`` opens."""
+    """Calls over a stream that ``connect`` opens."""
 
     def __init__(
         self,
@@ -144,29 +141,6 @@ class SocketDrafterTransport:
         most_bytes = reply_bytes("card")
         _, reply = await read_frame(reader, lambda number: most_bytes if number == _GREETING else -1)
         self._agreed(read_reply(reply, most_bytes))
-
-    async def open(self, request: OpenGeneration, terms: DraftTerms, deadline_s: float) -> None:
-        await self.called("open", request, terms, deadline_s=deadline_s)
-
-    async def exchange(
-        self, generation: GenerationId, order: bytes, deadline_s: float, most_bytes: int = MAX_MESSAGE_BYTES
-    ) -> Answer:
-        arguments, most_bytes = (generation, order), answer_bytes(most_bytes)
-        reply = await self.called("exchange", *arguments, deadline_s=deadline_s, most_bytes=most_bytes)
-        return checked_answer(self._name, reply)
-
-    async def probe(self, sent: bytes, reply_bytes: int, deadline_s: float) -> Answer:
-        arguments, most_bytes = (sent, reply_bytes), answer_bytes(reply_bytes)
-        reply = await self.called("probe", *arguments, deadline_s=deadline_s, most_bytes=most_bytes)
-        return checked_probe(self._name, reply, reply_bytes)
-
-    async def prove(self, deadline_s: float) -> None:
-        """Have the drafter draft a token through its engine; raise as ``open`` if it cannot."""
-        await self.called("prove", deadline_s=deadline_s)
-
-    async def held(self, deadline_s: float, most_bytes: int) -> Reply:
-        """Return what the drafter says it holds; ``outrider.wire.replies.holding`` checks it."""
-        return await self.called("held", deadline_s=deadline_s, most_bytes=most_bytes)
 
     def close(self, generation: GenerationId) -> None:
         """Have the drafter drop a generation, without waiting; lost if the stream is broken just now."""

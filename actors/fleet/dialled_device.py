@@ -58,26 +58,12 @@ class DialledDevice:
         self.messages: VersionRange = MESSAGES_BEFORE_RANGES  # as of a drafter actor's handle
         self.versions: Versions = VERSIONS
         self.sent_bytes = self.received_bytes = 0
+        self.card, self.prove, self.held = (RelayedMethod(self, name) for name in ("card", "prove", "held"))
+        self.forget = RelayedForget(self)
 
     @property
     def incarnation(self) -> int:
         return self.drafter.incarnation
-
-    @property
-    def card(self) -> "RelayedMethod":
-        return RelayedMethod(self, "card")
-
-    @property
-    def prove(self) -> "RelayedMethod":
-        return RelayedMethod(self, "prove")
-
-    @property
-    def held(self) -> "RelayedMethod":
-        return RelayedMethod(self, "held")
-
-    @property
-    def forget(self) -> "RelayedForget":
-        return RelayedForget(self)
 
     def move(self, dial: DeviceDial, gateway: GatewayState) -> None:
         """Note that it is with another gateway now; calls that wait at the one before are sent again."""

@@ -151,7 +151,6 @@ class DialledDevices:
         return GatewayNews(ended=tuple(ended))
 
     def want(self, groups: Sequence[DrafterGroupConfig]) -> None:
-        """Serve these groups alone."""
         self.groups = tuple(groups)
         by_name = {group.name: group for group in groups}
         for device in tuple(self.all):
@@ -242,15 +241,8 @@ class DialledDevices:
         return self._is_settled
 
     def _admission(self, device: DialledDevice, here: GatewayState) -> DeviceAdmission:
-        others = self._addresses(lambda state: state is not here)
-        return DeviceAdmission(device.drafter, device.incarnation, others[:_OTHERS])
-
-    def addresses(self) -> tuple[str, ...]:
-        """Return where devices of a gateway that is not wanted can go."""
-        return self._addresses(lambda state: state.name in self.wanted)
-
-    def _addresses(self, of: Callable[[GatewayState], bool]) -> tuple[str, ...]:
-        return tuple(state.address for state in self.gateways.values() if state.takes_devices and of(state))
+        others = [state.address for state in self.gateways.values() if state is not here and state.takes_devices]
+        return DeviceAdmission(device.drafter, device.incarnation, tuple(others[:_OTHERS]))
 
     def _dialled_again(self, device: DialledDevice, dial: DeviceDial, state: GatewayState, now_s: float) -> None:
         """Note another dial of the same process: it stays where it is ready until it is so there."""

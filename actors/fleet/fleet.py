@@ -120,7 +120,9 @@ class Fleet:
         return self._care.dialled.admit(gateway, dial, loop_now_s())
 
     def gateway_addresses(self) -> tuple[str, ...]:
-        return self._care.dialled.addresses()
+        """Return where devices of gateways that are not wanted can go."""
+        gateways, wanted = self._care.dialled.gateways.values(), self._care.dialled.wanted
+        return tuple(state.address for state in gateways if state.takes_devices and state.name in wanted)
 
     async def locate(self, drafter: DrafterId) -> Any:
         """Return the handle of a drafter as it is now; None: there is none.

@@ -16,7 +16,7 @@ from actors.gateway.identities import DeviceIdentity, Identities
 from actors.gateway.joined_device import JoinedDevice
 from actors.gateway.joined_devices import JoinedDevices
 from actors.gateway.listener import DeviceListener
-from actors.gateway.sent_file import SentFile, one_request_each
+from actors.gateway.sent_file import FilesSent, SentFile, one_request_each
 from actors.gateway_beats import GRACE_S, DeviceAdmission, DeviceDial
 from actors.tcp_counts import Carried, acked_bytes, read_connection
 from outrider.contracts.errors import MessageError, OutriderError
@@ -45,8 +45,6 @@ PING_S = 1.0  # the longest silence of a gateway
 _SILENT_S = 4.0  # of a device, until its connection counts as lost
 _HELLO_S = 10.0
 _MOST_OPEN = 64  # requests of one identity: 16 devices have two connections each, and fetch a file
-_MOST_FILES_OF_ONE = 16  # sent at once to one identity: as many devices as it may be
-_MOST_SHARED_FILES, _MOST_FILES = 64, 256  # sent at once; from the first on an identity is sent one
 _MOST_MESSAGE_BYTES = MOST_DEVICE_CALL_BYTES + 4096
 _MOST_UNREAD_BYTES = 2 * MOST_DEVICE_CALL_BYTES + 2**16  # of messages that a device does not read
 _CONTROLS_PER_MINUTE = 600.0  # messages of a device that answer nothing, such as its own pings
@@ -137,7 +135,7 @@ class DeviceServer:
         self._identities, self._devices, self._files, self._listener = identities, devices, files, listener
         self._connections = dict[DeviceConnection, None]()
         self._open = Counter[str]()  # requests, by whose they are
-        self._sending = dict[asyncio.Transport, DeviceIdentity]()  # files
+        self.sending = FilesSent()
         self._may_log_at_s = 0.0
         self.is_draining = False
 
@@ -174,26 +172,14 @@ class DeviceServer:
         files = (file for file in self._files.values() if file.digest == digest and file.is_for(identity.name))
         if (found := next(files, None)) is None:
             raise web.HTTPNotFound
-        if not self._may_be_sent_to(identity):
+        if not self.sending.may_be_more_to(identity):
             raise web.HTTPServiceUnavailable(headers={"Retry-After": "5"})
         return SentFile(found.path, found.size_bytes, lambda: self._sent(request, identity))
 
-    def _may_be_sent_to(self, identity: DeviceIdentity) -> bool:
-        """Return whether another file may be sent to it: each that is has half a MiB in buffers."""
-        to_it = sum(other.name == identity.name for other in self._sending.values())
-        most_to_it = 1 if len(self._sending) >= _MOST_SHARED_FILES else _MOST_FILES_OF_ONE
-        return to_it < most_to_it and len(self._sending) < _MOST_FILES
-
     @contextmanager
     def _sent(self, request: web.Request, identity: DeviceIdentity) -> Iterator[None]:
-        if (transport := request.transport) is None:
-            raise ConnectionResetError("it has left")
-        self._sending[transport] = identity
-        try:
-            with self._counted(identity):
-                yield
-        finally:
-            del self._sending[transport]
+        with self.sending.noted(request, identity), self._counted(identity):
+            yield
 
     @contextmanager
     def _counted(self, identity: DeviceIdentity) -> Iterator[None]:
@@ -203,12 +189,6 @@ class DeviceServer:
         finally:
             self._open[identity.name] -= 1
             self._open += Counter()  # without what is 0
-
-    def cut_off_files(self, is_revoked: Callable[[DeviceIdentity], bool]) -> None:
-        """Send no more of a file to whoever may not have it any more."""
-        for transport, identity in tuple(self._sending.items()):
-            if is_revoked(identity):
-                transport.abort()
 
     async def _device(self, request: web.Request) -> web.StreamResponse:
         stream = web.WebSocketResponse(

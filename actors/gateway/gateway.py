@@ -187,7 +187,7 @@ class Gateway:
         await asyncio.sleep(RELOAD_S)
         has_new_ca, _ = await asyncio.gather(self._listener.reload(), self._identities.reload())
         self.devices.revoke(self._identities.is_revoked)
-        self._server.cut_off_files(self._identities.is_revoked)
+        self._server.sending.cut_off(self._identities.is_revoked)
         now = datetime.now(UTC)
         self.devices.prove_anew(lambda one: one.valid_until is not None and (has_new_ca or one.valid_until < now))
 

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from actors.coordinator.drafter_replies import checked_answer
 from actors.coordinator.socket_transport import SocketDrafterTransport
 from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest, DraftTerms
 from outrider.contracts.exchanged import WireFormat
@@ -87,10 +88,11 @@ async def drafted(transport: SocketDrafterTransport, vocab_size: int) -> tuple[i
     wire = WireFormat(vocab_size)
     session = CoordinatorSession(wire, "first")
     opening = OpenGeneration("first", _PROMPT, SamplingParams(temperature=0.0))
-    await transport.open(opening, DraftTerms(wire), _DEADLINE_S)
+    await transport.called("open", opening, DraftTerms(wire), deadline_s=_DEADLINE_S)
     prefix_hash = extend_prefix_hash(EMPTY_PREFIX_HASH, _PROMPT)
     request = DraftRequest("first", 0, len(_PROMPT), (), prefix_hash, DraftPlan(PLAINEST, _WINDOW))
-    answer = await transport.exchange("first", session.encode_order(request), _DEADLINE_S)
+    order = session.encode_order(request)
+    answer = checked_answer("device", await transport.called("exchange", "first", order, deadline_s=_DEADLINE_S))
     draft = session.decode_answer(answer.data, request)
     assert isinstance(draft, Draft)
     transport.close("first")

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from actors.coordinator.socket_transport import SocketDrafterTransport
 from outrider.contracts.drafting import Draft
 from outrider.contracts.requests import SamplingParams
 from outrider.engines.onnx.export import export_drafter
 from outrider.session.session import CoordinatorSession
 from tests.budgets import ROOT
+from tests.unit.actors.coordinator.socket_client import SocketClient
 from tests.unit.engines.conftest import loaded, tiny_llama
 from tests.unit.engines.drafter.test_frequent_head import proposing_some
 from tests.unit.engines.drafter_device import GREEDY, SAMPLED, TERMS, Device
@@ -78,7 +78,7 @@ def test_it_drafts_what_torch_draws_of_the_same_logits(
     address = listening(tmp_path / "drafter.onnx")
 
     async def drafted() -> None:
-        transport = SocketDrafterTransport("device", lambda: asyncio.open_unix_connection(address))
+        transport = SocketClient("device", lambda: asyncio.open_unix_connection(address))
         device, session = Device("a", params), CoordinatorSession(TERMS.wire, "a")
         card = await transport.greet(DEADLINE_S)
         assert card.vocab_size == TERMS.wire.vocab_size

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from actors.coordinator.socket_transport import SocketDrafterTransport
 from outrider.engines.onnx.export import export_drafter
 from tests.budgets import ROOT
+from tests.unit.actors.coordinator.socket_client import SocketClient
 from tests.unit.engines.conftest import loaded, tiny_llama
 
 DEADLINE_S = 60.0
@@ -53,9 +53,9 @@ def start(tmp_path: Path, address: Path) -> Iterator[Start]:
         process.communicate()
 
 
-def connected(address: Path, use: Callable[[SocketDrafterTransport], Awaitable[None]]) -> None:
+def connected(address: Path, use: Callable[[SocketClient], Awaitable[None]]) -> None:
     async def used() -> None:
-        transport = SocketDrafterTransport("device", lambda: asyncio.open_unix_connection(address))
+        transport = SocketClient("device", lambda: asyncio.open_unix_connection(address))
         await transport.greet(DEADLINE_S)
         try:
             await use(transport)
@@ -76,7 +76,7 @@ asyncio.base_events.Server.wait_closed = wait_closed
 """
     process = start(later if waits else "")
 
-    async def told(_: SocketDrafterTransport) -> None:
+    async def told(_: SocketClient) -> None:
         process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(process.wait, DEADLINE_S) == 0
 
@@ -87,7 +87,7 @@ asyncio.base_events.Server.wait_closed = wait_closed
 def test_an_engine_that_is_of_no_use_ends_it(step: str, start: Start, address: Path) -> None:
     process = start(BROKEN.format(step))
 
-    async def proved(transport: SocketDrafterTransport) -> None:
+    async def proved(transport: SocketClient) -> None:
         proving = asyncio.ensure_future(transport.prove(DEADLINE_S))
         status = await asyncio.to_thread(process.wait, DEADLINE_S)
         proving.cancel()

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from actors.coordinator import socket_transport
-from actors.coordinator.socket_transport import SocketDrafterTransport
 from actors.waiting import within
 from edge.frames import frame, read_frame
 from edge.server import HostServer
@@ -16,6 +15,7 @@ from outrider.contracts.errors import DrafterBrokenError, DrafterLostError, Draf
 from outrider.wire.calls import write_call
 from outrider.wire.envelope import MAX_MESSAGE_BYTES
 from outrider.wire.replies import Answer, plain
+from tests.unit.actors.coordinator.socket_client import SocketClient
 from tests.unit.actors.coordinator.test_transport_suite import RIGS
 from tests.unit.actors.coordinator.transport_suite import CARD, LATE_S, SOON_S, STUCK, Client, SuiteHost
 
@@ -45,10 +45,10 @@ class OddDevice:
         self.ended.set()
 
     @asynccontextmanager
-    async def transport(self) -> AsyncIterator[SocketDrafterTransport]:
+    async def transport(self) -> AsyncIterator[SocketClient]:
         """Connect a transport to it, for a while."""
         server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
-        transport = SocketDrafterTransport("d", lambda: asyncio.open_connection(*server.sockets[0].getsockname()))
+        transport = SocketClient("d", lambda: asyncio.open_connection(*server.sockets[0].getsockname()))
         yield transport
         await within(FIVE_S, transport.disconnect())
         server.close()
@@ -136,7 +136,7 @@ def test_a_device_that_never_says_what_it_is_is_cut_off(monkeypatch: pytest.Monk
 
     async def run() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        transport = SocketDrafterTransport("d", lambda: asyncio.open_connection(*server.sockets[0].getsockname()))
+        transport = SocketClient("d", lambda: asyncio.open_connection(*server.sockets[0].getsockname()))
         with pytest.raises(DrafterSilentError):
             await transport.greet(LATE_S)
         await within(FIVE_S, ended.wait())

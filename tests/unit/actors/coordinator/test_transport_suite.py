@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from actors.coordinator import socket_transport
 from actors.coordinator.drafter_replies import checked_probe, silent
-from actors.coordinator.socket_transport import SocketDrafterTransport, Stream
+from actors.coordinator.socket_transport import Stream
 from actors.waiting import within
 from edge.frames import frame, read_frame
 from edge.server import HostServer
@@ -26,6 +26,7 @@ from outrider.versions import VERSIONS, VersionRange, Versions
 from outrider.wire.calls import write_call
 from outrider.wire.envelope import MAX_MESSAGE_BYTES
 from outrider.wire.replies import Answer, DrafterHoldings, answer_bytes, holding, plain, read_reply
+from tests.unit.actors.coordinator.socket_client import SocketClient
 from tests.unit.actors.coordinator.transport_suite import (
     CARD,
     LATE_S,
@@ -131,7 +132,7 @@ def over_socket(*, unix: bool) -> Callable[[Path], AbstractAsyncContextManager[I
                 return await asyncio.open_unix_connection(path)
             return await asyncio.open_connection(*server.sockets[0].getsockname())
 
-        transport = SocketDrafterTransport("d", connect)
+        transport = SocketClient("d", connect)
         found = InProcess(host, transport, server)
         assert await transport.greet(SOON_S) == CARD
         yield found
@@ -265,7 +266,7 @@ def test_versions_are_agreed_on_before_anything_else_on_every_stream(
     asyncio.run(within(SOON_S, run()))
 
 
-async def spoken_to(said: Callable[[int], bytes], deadline_s: float) -> SocketDrafterTransport:
+async def spoken_to(said: Callable[[int], bytes], deadline_s: float) -> SocketClient:
     """Ask a device whose socket answers a call, by its number, with these bytes."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -277,7 +278,7 @@ async def spoken_to(said: Callable[[int], bytes], deadline_s: float) -> SocketDr
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    transport = SocketDrafterTransport("d", lambda: asyncio.open_connection(*server.sockets[0].getsockname()))
+    transport = SocketClient("d", lambda: asyncio.open_connection(*server.sockets[0].getsockname()))
     try:
         await transport.exchange("g", b"order", deadline_s, 4096)
     finally:

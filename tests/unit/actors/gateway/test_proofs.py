@@ -91,9 +91,9 @@ def test_a_file_is_sent_neither_for_ever_nor_to_whoever_is_revoked(
 
 
 def test_who_hardly_reads_files_keeps_them_from_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_server, "_MOST_FILES_OF_ONE", 3)
-    monkeypatch.setattr(device_server, "_MOST_SHARED_FILES", 5)
-    monkeypatch.setattr(device_server, "_MOST_FILES", 7)
+    monkeypatch.setattr(sent_file, "_MOST_OF_ONE", 3)
+    monkeypatch.setattr(sent_file, "_MOST_SHARED", 5)
+    monkeypatch.setattr(sent_file, "_MOST", 7)
     large = tmp_path / "large"
     large.write_bytes(os.urandom(2**25))
     names = [f"k{i}" for i in range(5)]
