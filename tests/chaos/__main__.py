@@ -162,7 +162,7 @@ class Session:
         self._tried(chaos, calmly)
         chaos.before = calm(under.service, under.folder)
         if agents:
-            self._tried(chaos, schedule_of_agents(agents, args.tokens))
+            self._tried(chaos, schedule_of_agents(agents, args.tokens, under.injector.targets()))
             assert chaos.wait_whole() is not None, "the cluster did not become whole again"
         return chaos
 

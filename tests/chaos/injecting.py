@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.chaos.draining import drained, running_gateways
 from tests.chaos.judging import Struck
 from tests.chaos.links import Loopback, ports_of
 from tests.chaos.processes import becomes, continued, gone, killed, pids_of, stopped
@@ -53,6 +54,8 @@ class Injector:
             return self._update is not None
         if kind is FaultKind.RESTART:
             return self._restart is not None
+        if kind is FaultKind.DRAIN:
+            return len(running_gateways(self._service)) > 1
         if kind in _LINK_FAULTS and (self._loopback is None or (victim is Victim.VERIFIER and not self._over_ray)):
             return False
         return bool(pids_of(self._service, victim))
@@ -63,6 +66,10 @@ class Injector:
         if act is not None:
             at_s = time.monotonic()
             return Struck(fault, at_s, time.monotonic(), act())
+        if fault.kind is FaultKind.DRAIN:
+            at_s = time.monotonic()
+            found = drained(self._service, fault.which, _BACK_WITHIN_S)
+            return Struck(fault, at_s, time.monotonic(), found, moot=not found)
         pid = self._victim(fault)
         at_s = time.monotonic()
         if pid is None:

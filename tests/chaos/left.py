@@ -13,13 +13,20 @@ from tests.cluster.served import PACE, Service
 
 _OURS = frozenset(  # folders
     {
-        *("actors", "coordinator", "drafter", "fleet", "verifier"),
+        *("actors", "coordinator", "drafter", "fleet", "gateway", "verifier"),
         *("serve_app", "ingress", "coordination", "batching", "drafting", "generations", "api", "http", "openai"),
     }
 )
+_STREAMS = frozenset({"drafter/CallListener._serve", "gateway/CoordinatorRelay.serve"})  # one for each coordinator
+_PREPARING = "gateway/Gateway._prepare"  # of one that was started anew, for as long as an export takes
 _MORE_FILES = 48  # of one process: connections to processes that were started anew come beside those that are closing
 _TASKS_WITHIN_S = 5.0
-_TOLD_NOBODY = frozenset({Victim.COORDINATOR, Victim.FLEET, Victim.DRAFTER, Victim.APPLICATION, Victim.GCS})
+_TOLD_NOBODY = frozenset(
+    {
+        *(Victim.COORDINATOR, Victim.FLEET, Victim.DRAFTER, Victim.DEVICE, Victim.GATEWAY),
+        *(Victim.APPLICATION, Victim.GCS),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,8 @@ def left_behind(service: Service, folder: Path, before: Calm, schedule: Schedule
         service.check_released(pace.owner_ttl_s + 4 * pace.sweep_s if found_out else pace.sweep_s)
     except AssertionError as error:
         wrong.append(f"left: {error}")
+    if not becomes(lambda: not service.held_by_devices(), pace.owner_ttl_s + 4 * pace.sweep_s):
+        wrong.append(f"left: sessions on {service.held_by_devices()}")
     if not becomes(lambda: not _more(service, folder, before), _TASKS_WITHIN_S):
         wrong += _more(service, folder, before)
     return wrong
@@ -64,6 +73,8 @@ def _more(service: Service, folder: Path, before: Calm) -> list[str]:
     wrong = []
     for pid, now in census(service, folder).items():
         usual = before.tasks.get(now.victim)
+        streams = dict.fromkeys(_STREAMS, service.config.verifiers.count)
+        usual = None if usual is None else {**usual, **streams}
         tasks = {name: n for name, n in _our_tasks(now).items() if usual is not None and n > usual.get(name, 0)}
         if tasks:
             wrong.append(f"left: tasks of {now.victim} {pid}: {tasks}")
@@ -80,4 +91,4 @@ def _more(service: Service, folder: Path, before: Calm) -> list[str]:
 
 
 def _our_tasks(found: Census) -> dict[str, int]:
-    return {name: n for name, n in found.tasks.items() if name.partition("/")[0] in _OURS}
+    return {name: n for name, n in found.tasks.items() if name.partition("/")[0] in _OURS and name != _PREPARING}

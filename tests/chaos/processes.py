@@ -20,8 +20,10 @@ ACTORS: Mapping[Victim, str] = {  # as Ray names their processes
     Victim.INGRESS: "ServeReplica:outrider:Ingress",
     Victim.PROXY: "ProxyActor",
     Victim.FLEET: "FleetActor",
+    Victim.GATEWAY: "GatewayActor",
 }
 RAYS_OWN: Mapping[Victim, str] = {Victim.GCS: "gcs_server", Victim.RAYLET: "raylet"}
+_OF_DEVICES = b"edge.main"  # in their command lines (``tests.chaos.devices``)
 _EFFECT_WITHIN_S = 10.0
 _ANSWER_WITHIN_S = 5.0
 
@@ -33,21 +35,23 @@ def pids_of(service: Service, victim: Victim) -> list[int]:
     found = []
     for folder in Path("/proc").iterdir():
         pid = int(folder.name) if folder.name.isdigit() else 0
-        if pid and _comm(pid) == RAYS_OWN[victim] and not gone(pid) and service.pid in ancestors(pid):
+        if pid and _is(pid, victim) and not gone(pid) and service.pid in ancestors(pid):
             found.append(pid)
     return sorted(found)
 
 
 def all_pids(service: Service) -> dict[int, Victim]:
     """Every process of the service that there is a name for."""
-    return {pid: victim for victim in (*ACTORS, *RAYS_OWN) for pid in pids_of(service, victim)}
+    return {pid: victim for victim in (*ACTORS, *RAYS_OWN, Victim.DEVICE) for pid in pids_of(service, victim)}
 
 
-def _comm(pid: int) -> str:
+def _is(pid: int, victim: Victim) -> bool:
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
+        if victim is Victim.DEVICE:
+            return _OF_DEVICES in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return Path(f"/proc/{pid}/comm").read_text().strip() == RAYS_OWN[victim]
     except OSError:
-        return ""
+        return False
 
 
 def state_of(pid: int) -> str:

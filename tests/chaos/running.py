@@ -9,6 +9,8 @@ from threading import Condition
 
 from tests.chaos.agents.undisturbed import Undisturbed
 from tests.chaos.clients import body_of, told_by
+from tests.chaos.devices import DEVICES
+from tests.chaos.draining import running_gateways
 from tests.chaos.injecting import Injector
 from tests.chaos.judging import Struck, judged, longest_silence_s
 from tests.chaos.left import Calm, left_behind
@@ -76,10 +78,11 @@ class Chaos:
         self.before: Calm | None = None  # nothing is known of what is left, until then
 
     def whole(self) -> bool:
-        """Whether all drafters and coordinators answer."""
+        """Whether all drafters, devices, gateways and coordinators answer."""
         config = self._service.config
         return (
-            len(self._service.drafters("ready")) == config.drafter_count
+            len(self._service.drafters("ready")) == config.drafter_count + DEVICES
+            and len(running_gateways(self._service)) == config.gateway.actors
             and len(self._service.coordinators()) == config.verifiers.count
         )
 

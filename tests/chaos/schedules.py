@@ -5,7 +5,7 @@ state as a fast one; how long it lasts is told in seconds, as what it has to out
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from random import Random
@@ -26,12 +26,15 @@ class FaultKind(StrEnum):
     LIE = "lie"  # a device drafts other tokens than its model, or damages what it sends
     UPDATE = "update"  # a new version of the application, while the old one serves
     RESTART = "restart"  # killed, and started again by whoever runs it
+    DRAIN = "drain"  # a gateway has its devices move, and is ended and started again
 
 
 class Victim(StrEnum):
     """Whom it is done to."""
 
-    DRAFTER = "drafter"
+    DRAFTER = "drafter"  # an actor
+    DEVICE = "device"  # that dials in
+    GATEWAY = "gateway"
     VERIFIER = "verifier"
     COORDINATOR = "coordinator"
     INGRESS = "ingress"
@@ -51,6 +54,12 @@ _WEIGHTS: Mapping[Target, int] = {  # how often each is drawn where it is possib
     **{(kind, victim): 2 for kind in (FaultKind.SLOW, FaultKind.LOSSY, FaultKind.PARTITION) for victim in _LINKED},
     **{(FaultKind.HANG, victim): 3 for victim in (Victim.DRAFTER, Victim.VERIFIER)},
     (FaultKind.LIE, Victim.DRAFTER): 4,
+    (FaultKind.KILL, Victim.DEVICE): 3,
+    (FaultKind.STOP, Victim.DEVICE): 2,
+    **{(kind, Victim.DEVICE): 2 for kind in (FaultKind.SLOW, FaultKind.LOSSY, FaultKind.PARTITION)},
+    (FaultKind.KILL, Victim.GATEWAY): 3,
+    (FaultKind.STOP, Victim.GATEWAY): 2,
+    (FaultKind.DRAIN, Victim.GATEWAY): 2,
     (FaultKind.KILL, Victim.FLEET): 2,
     (FaultKind.STOP, Victim.FLEET): 2,
     (FaultKind.STOP, Victim.GCS): 1,
@@ -66,6 +75,17 @@ FAULTS: tuple[Target, ...] = tuple(_WEIGHTS)
 LASTING = frozenset(
     {FaultKind.STOP, FaultKind.HANG, FaultKind.SLOW, FaultKind.LOSSY, FaultKind.PARTITION, FaultKind.LIE}
 )
+_BESIDE_AGENTS = (  # at which share of their tokens what is struck, and which of them
+    (0.05, FaultKind.KILL, Victim.DRAFTER, 0),
+    (0.05, FaultKind.KILL, Victim.DEVICE, 0),
+    (0.1, FaultKind.KILL, Victim.GATEWAY, 0),
+    (0.15, FaultKind.KILL, Victim.VERIFIER, 0),
+    (0.2, FaultKind.PARTITION, Victim.DEVICE, 1),
+    (0.3, FaultKind.KILL, Victim.COORDINATOR, 0),
+    (0.35, FaultKind.DRAIN, Victim.GATEWAY, 0),
+    (0.4, FaultKind.KILL, Victim.DRAFTER, 1),
+)
+_CUT_S = 4.0  # longer than a device believes in a silent link
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,14 +229,17 @@ def schedule_of(seed: int, menu: Menu) -> Schedule:
     return Schedule(seed, (*streams, *_agents(Random(f"agents {seed}"), menu, len(streams))), tuple(faults))
 
 
-def schedule_of_agents(agents: Sequence[Agent], tokens: int) -> Schedule:
-    """All of these at once, while a device, a verifier and a coordinator are killed, and a device again."""
+def schedule_of_agents(agents: Sequence[Agent], tokens: int, possible: Collection[Target] = FAULTS) -> Schedule:
+    """All of these at once, while of all who draft, relay and verify some are struck, as far as it is possible here."""
     questions = list(Ask)  # one for each
     streams = [_agent(i, agent, questions.index(agent.ask), tokens, 0) for i, agent in enumerate(agents)]
     expected = expected_tokens(streams)
-    victims = {Victim.DRAFTER: 0.05, Victim.VERIFIER: 0.15, Victim.COORDINATOR: 0.3}
-    kills = [Fault(FaultKind.KILL, victim, 0, int(share * expected)) for victim, share in victims.items()]
-    return Schedule(0, tuple(streams), (*kills, Fault(FaultKind.KILL, Victim.DRAFTER, 1, int(0.4 * expected))))
+    faults = [
+        Fault(kind, victim, which, int(share * expected), _CUT_S if kind in LASTING else 0.0)
+        for share, kind, victim, which in _BESIDE_AGENTS
+        if (kind, victim) in possible
+    ]
+    return Schedule(0, tuple(streams), tuple(faults))
 
 
 def _agents(rng: Random, menu: Menu, first: int) -> list[Stream]:

@@ -1,4 +1,7 @@
-"""Services that chaos is tried on: real clusters of several coordinators and devices, of which some are not trusted."""
+"""Services that chaos is tried on: real clusters of several coordinators and devices, of which some are not trusted.
+
+Some devices are actors, and others dial in to gateways.
+"""
 
 import os
 import time
@@ -17,6 +20,7 @@ from cluster.application import APP_NAME, bring_up
 from outrider.config.reading import load_config
 from outrider.config.schema import Config, ToolFormatName
 from tests.chaos.agents.models import with_form
+from tests.chaos.devices import dialling, with_own_gateways
 from tests.chaos.head import HeadRestarts, remembered
 from tests.chaos.injecting import Injector
 from tests.chaos.links import Loopback
@@ -85,8 +89,9 @@ def under_test(layout: Layout, folder: Path, form: ToolFormatName = "hermes") ->
     os.environ["OUTRIDER_CHAOS"] = str(folder)
     os.environ.pop("RAY_RUNTIME_ENV_HOOK", None)  # of other tests, which plant something else
     os.environ["PYTHONPATH"] = os.pathsep.join((str(_PLANTED), str(_ROOT)))
-    config = with_form(config_of(layout, folder), form, folder / "model")
+    config = with_own_gateways(with_form(config_of(layout, folder), form, folder / "model"), folder / "devices")
     with remembered(folder) as can_restart, ExitStack() as ends, started(config) as service:
+        ends.enter_context(dialling(config, folder / "devices"))
         update = _Updates(service.config) if layout is Layout.PROXIED else None
         loopback = Loopback() if Loopback.available() else None
         restart = HeadRestarts(service) if can_restart else None

@@ -102,19 +102,27 @@ class Service:
         return answers
 
     def held(self) -> dict[str, object]:
-        """What is held for responses, by the word of each who holds it, asked now; empty once nothing is."""
+        """What is held for responses, by the word of each who holds it, asked now; empty once nothing is.
+
+        Devices that dialled in are asked by the fleet alone (``held_by_devices``).
+        """
         drafters, coordinators = self.drafters(), self.coordinators()
         found: dict[str, object] = {} if drafters and coordinators else {_SILENT: "do not answer"}
         for i, coordinator in enumerate(coordinators):
             found |= {f"{what} of coordinator {i}": count for what, count in coordinator.items()}
-        for name, state, leases in ((each["name"], each["state"], each["generations"]) for each in drafters):
-            found[f"leases on {name}"] = leases
-            if state == "ready":
+        for each in drafters:
+            name = each["name"]
+            found[f"leases on {name}"] = each["generations"]
+            if each["state"] == "ready" and each.get("dialled") is None:
                 actor = self.drafter(name)
                 sessions, usage = ray.get([actor.held.remote(), actor.usage.remote()], timeout=_ANSWER_WITHIN_S)
                 found |= {f"sessions of {name}": len(sessions.generations), f"generations in {name}": usage.generations}
                 found[f"KV blocks in {name}"] = usage.used_blocks
         return {who: what for who, what in found.items() if what != 0}
+
+    def held_by_devices(self) -> dict[str, int]:
+        """How many sessions each device that dialled in had when the fleet asked it last; empty once there are none."""
+        return {each["name"]: each["held"] for each in self.drafters() if each.get("dialled") and each["held"]}
 
     def check_released(self, within_s: float = PACE.sweep_s) -> None:
         """Nothing may be held for the responses that have ended.

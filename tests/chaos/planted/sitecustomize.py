@@ -163,6 +163,7 @@ _PLANTS: dict[str, Callable[[ModuleType], None]] = {
     "outrider.rounds.rules": _plant_deadlines,
     "actors.verifier.actor": _plant_nothing,
     "actors.fleet.fleet": _plant_nothing,
+    "actors.gateway.gateway": _plant_nothing,
     "serve_app.ingress.ingress": _plant_nothing,
 }
 
