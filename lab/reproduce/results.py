@@ -40,7 +40,7 @@ def over_seeds(runs: Sequence[Figures]) -> dict[str, list[dict[str, float | None
 
 
 def over_own_seeds(runs: Sequence[Figures]) -> dict[str, list[dict[str, float | None]]]:
-    """Do the same for each figure over the runs that have it at its full length, and say how many these are."""
+    """Do the same for each figure over the runs that have it at its full length, and say how many these are (``¹``)."""
     found = {}
     for name in dict.fromkeys(name for run in runs for name in run):
         length = max(len(run.get(name, ())) for run in runs)

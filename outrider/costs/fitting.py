@@ -82,6 +82,7 @@ class FittedModel:
             "train_r2": report.train.r2,
             "train_mape": report.train.mape,
             "test_r2": report.test.r2 if report.test else None,
+            "test_mae_s": report.test.mae_s if report.test else None,
             "test_mape": report.test.mape if report.test else None,
             "test_mape_verification": assess(report.model, verification).mape if verification else None,
             "noise_floor_mape": noise_floor_mape((*train, *test)),
