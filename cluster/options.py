@@ -48,7 +48,7 @@ def read_config(arguments: argparse.Namespace) -> "Config":
 
     given = [assignment_of(each) if isinstance(each, str) else Assignment(*each) for each in arguments.assignments]
     refuse_contradictions(given)
-    return assign(load_config(arguments.config), [*from_environment(os.environ), *given])
+    return assign(load_config(arguments.config), [*from_environment(os.environ), *given]).check_together()
 
 
 def checked_config(arguments: argparse.Namespace) -> "Config":

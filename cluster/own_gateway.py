@@ -69,8 +69,8 @@ def _with_group(groups: Sequence[DrafterGroupConfig]) -> tuple[DrafterGroupConfi
         return tuple(groups)
     if not groups:
         raise ConfigError("drafters", "a group from: gateway, as no drafter is known that devices could be given", None)
-    here = replace(groups[0], dtype="auto", device="cpu", trust=None, round_log=None, link=None)
-    return (*groups, replace(here, name=GROUP, from_="gateway", engine="onnx"))
+    of_first = {name: getattr(groups[0], name) for name in ("model", "model_hash", "decision_head", "max_generations")}
+    return (*groups, DrafterGroupConfig(name=GROUP, from_="gateway", engine="onnx", **of_first))
 
 
 def _device_key(file: Path, devices: Path) -> str:
@@ -134,17 +134,9 @@ def _certificate(
 
 
 def _usage(*, is_ca: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not is_ca,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=is_ca,
-        crl_sign=is_ca,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    others = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only")
+    unset = dict.fromkeys((*others, "decipher_only"), False)
+    return x509.KeyUsage(digital_signature=not is_ca, key_cert_sign=is_ca, crl_sign=is_ca, **unset)
 
 
 def _names(address: str) -> list[x509.GeneralName]:

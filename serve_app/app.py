@@ -59,12 +59,12 @@ def config_of(args: Mapping[str, Any]) -> Config:
     for name in args:
         if name != "config":
             raise ConfigError("application arguments", "known keys (config)", name)
-    config = args.get("config")
-    if config is None or isinstance(config, str):
-        return load_config(config)
-    if not isinstance(config, Mapping):
-        raise ConfigError("config", "the path of a YAML file, or the configuration as a mapping", config)
-    return parse_config(yaml.safe_dump(dict(config)), "the application's arguments")
+    given = args.get("config")
+    if given is not None and not isinstance(given, str | Mapping):
+        raise ConfigError("config", "the path of a YAML file, or the configuration as a mapping", given)
+    if not isinstance(given, Mapping):
+        return load_config(given).check_together(is_served=True)
+    return parse_config(yaml.safe_dump(dict(given)), "the application's arguments").check_together(is_served=True)
 
 
 def ingress_bundle() -> dict[str, float]:

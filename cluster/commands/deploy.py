@@ -26,4 +26,4 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.remove:
         remove(config, arguments.address, show)
     else:
-        deploy(config, arguments.address, show, restart=arguments.restart)
+        deploy(config.check_together(is_served=True), arguments.address, show, restart=arguments.restart)

@@ -5,6 +5,7 @@ All problems of a file are reported together.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from importlib.resources import files
 from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,7 +29,7 @@ from outrider.config.schema import SloClassConfig
 from outrider.contracts.cost import CostModel, LinearCostModel
 from outrider.contracts.errors import ConfigError
 from outrider.contracts.slo import BEST_EFFORT, DEFAULT_CLASSES, SloClass
-from outrider.costs.profiles import read_profile, shipped_profile
+from outrider.costs.profiles import CostProfile, parse_profile, read_profile
 from outrider.documents.problems import ConfigFileError, explain
 from outrider.documents.text_file import read_text
 from outrider.documents.yaml_text import parse_yaml
@@ -36,6 +37,7 @@ from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import SCHEDULING
 
 _SCENARIO, _FLEET = TypeAdapter(ScenarioFile), TypeAdapter(FleetFile)
+_SHIPPED = files("outrider.costs.shipped")
 _FLEET_KEYS = frozenset({"verifiers", "drafters", "traffic"})
 File = TypeVar("File")
 
@@ -174,6 +176,14 @@ def _verifier_of(config: ServerConfig) -> VerifierModel:
         if host is None
         else host_memory(cost_model, host.tokens, config.kv_block_tokens, host.kv_bytes_per_token, host.bytes_per_s),
     )
+
+
+def shipped_profile(name: str) -> CostProfile:
+    """Return a profile that is part of the package; a ``ConfigError`` lists those that exist."""
+    known = sorted(file.name.removesuffix(".json") for file in _SHIPPED.iterdir() if file.name.endswith(".json"))
+    if name not in known:
+        raise ConfigError("cost profile", f"one of {', '.join(known)}", name)
+    return parse_profile(_SHIPPED.joinpath(f"{name}.json").read_text(encoding="utf-8"), name)
 
 
 def _cost_model_of(config: CostConfig) -> CostModel:

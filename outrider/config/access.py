@@ -1,13 +1,13 @@
 """Sections of the configuration on who reaches the API, and where."""
 
 from dataclasses import replace
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_address
 from typing import Annotated, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from outrider.config.values import FORBID, HostName, Origin, Port, Text
+from outrider.config.values import FORBID, HostName, Origin, Port, Text, check_networks
 from outrider.contracts.errors import ConfigError
 
 _NAMES_OF_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -47,12 +47,7 @@ class HttpConfig:
     strict_fields: Annotated[bool, Field(strict=True)] = False
 
     def __post_init__(self) -> None:
-        for proxy in self.trusted_proxies:
-            try:
-                ip_network(proxy, strict=False)
-            except ValueError:
-                needed = "IP addresses or networks, such as 10.0.0.7 or 10.0.0.0/8"
-                raise ConfigError("trusted_proxies", needed, proxy) from None
+        check_networks("trusted_proxies", self.trusted_proxies)
 
     @property
     def answers_to(self) -> tuple[str, ...] | None:

@@ -2,8 +2,9 @@
 
 from dataclasses import field
 from fnmatch import fnmatchcase
+from operator import attrgetter
 from pathlib import PurePath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
@@ -117,18 +118,14 @@ class DrafterGroupConfig:
     emulated_step_ms: Milliseconds = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse a CUDA device without a GPU share (Ray would hide every GPU), and what the engine does not support."""
+        """Refuse a CUDA device without a GPU share (Ray would hide every GPU), what engine or device cannot."""
         check_gpu(self.device, self.num_gpus)
         DRAFTERS[self.engine].check(self.device, self.dtype)
-        if self.dials_in:
-            not_told: dict[str, tuple[Any, Any]] = {
-                "engine": ("onnx", self.engine),
-                "round_log": (None, self.round_log),
-                "link": (None, self.link),
-            }
-            for name, (needed, found) in not_told.items():
-                if found != needed:
-                    raise ConfigError(name, f"{needed or 'null'} where from is gateway", found)
+        not_told = {"engine": "onnx", "count": 1, "threads": 1, "kv_budget_mib": 256, "stopping.rule": "never"}
+        dialled = {**not_told, "round_log": None, "link": None, "emulated_step_ms": 0.0}
+        for name, needed in (dialled if self.dials_in else {"devices": None, "max_devices": 64}).items():
+            if (found := attrgetter(name)(self)) != needed:
+                raise ConfigError(name, f"{'null' if needed is None else needed} where from is {self.from_}", found)
 
     @property
     def dials_in(self) -> bool:

@@ -1,13 +1,12 @@
 """Section of the configuration on gateways, to which devices dial in."""
 
 from dataclasses import field
-from ipaddress import ip_network
 from typing import Annotated
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from outrider.config.values import FORBID, Port, PositiveNumber, Resources, Text
+from outrider.config.values import FORBID, Port, PositiveNumber, Resources, Text, check_networks
 from outrider.contracts.errors import ConfigError
 from outrider.wire.dialling import is_address
 
@@ -36,12 +35,7 @@ class GatewayConfig:
         named = self.address or "this-machine"
         if not any(map(is_address, (named, f"{named}:1", f"[{named}]:1"))):
             raise ConfigError("address", "HOST or HOST:PORT, such as gateway.example:443", self.address)
-        for proxy in self.proxies:
-            try:
-                ip_network(proxy, strict=False)
-            except ValueError:
-                needed = "IP addresses or networks, such as 10.0.0.7 or 10.0.0.0/8"
-                raise ConfigError("proxies", needed, proxy) from None
+        check_networks("proxies", self.proxies)
 
     @property
     def actors(self) -> int:

@@ -7,6 +7,7 @@ every field to operators.
 
 from collections.abc import Mapping
 from dataclasses import field, replace
+from operator import attrgetter
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -37,8 +38,9 @@ from outrider.contracts.exchanged import FloatField, WireFormat
 from outrider.contracts.requests import DEFAULT_LOOKUP_TOKENS, MAX_LOOKUP_TOKENS, ProtocolName
 from outrider.contracts.slo import DEFAULT_CLASSES, SloClass
 from outrider.documents.names import NameIn
+from outrider.engines.registry import DRAFTERS
 from outrider.models.generation_config import checked_override
-from outrider.protocols.registry import PROTOCOLS
+from outrider.protocols.registry import PLAINEST, PROTOCOLS
 from outrider.rounds.rules import MUST_USE_DRAFT_DEADLINE_S
 from outrider.scheduling.ledger import FIRST_TOKEN_S
 from outrider.scheduling.registry import SCHEDULING, Scheduling
@@ -265,6 +267,31 @@ class Config:
             if found_s >= longest_s:
                 needed = f"less than limits.first_chunk_deadline_s ({longest_s:g})"
                 raise ConfigError(f"admission.{name}", needed, found_s)
+
+    def check_together(self, *, is_served: bool = False) -> "Config":
+        """Refuse what lacks its other half. ``is_served``: on a cluster, not by `outrider serve`, which makes some."""
+        gateway, protocols, http = self.gateway, self.speculation.protocols, self.http
+        groups = [group for group in self.drafters if group.drafts]
+        dialled = ", ".join(group.name for group in groups if group.dials_in)
+        usable = protocols[: 1 if self.speculation.policy == "fixed" else None]
+        chains = bool(groups) and all(DRAFTERS[group.engine].chains_only for group in groups)
+        alone = is_served and gateway.port is not None
+        needed = {
+            "gateway.port": dialled and not gateway.port and f"a port such as 8443, for {dialled} (from: gateway)",
+            "gateway.proxies": gateway.identity_header and not gateway.proxies and "who identity_header is believed of",
+            "speculation.protocols": chains
+            and PLAINEST not in usable
+            and f"{PLAINEST}, as first where policy is fixed",
+            "http.allowed_hosts": http.allowed_hosts
+            and not http.is_loopback
+            and "none where http.host is not loopback",
+            "gateway.certificate": alone and not gateway.certificate and "a PEM file, and private_key its key",
+            "gateway.devices_file": alone and not gateway.knows_devices and "a file, or client_ca: who may dial",
+            "gateway.count": alone and not dialled and "a group from: gateway, or no gateway.port",
+        }
+        for name in filter(needed.get, needed):
+            raise ConfigError(name, str(needed[name]), attrgetter(name)(self))
+        return self
 
     @property
     def open_to_all(self) -> bool:

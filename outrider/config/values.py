@@ -1,6 +1,7 @@
 """Types of single values of the configuration, which are strict: ``"8"`` is not an integer."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from ipaddress import ip_network
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
@@ -60,3 +61,11 @@ def check_gpu(device: Device, num_gpus: float) -> None:
     """Refuse a CUDA device without a GPU share: Ray would hide every GPU from the process."""
     if device == "cuda" and num_gpus == 0:
         raise ConfigError("num_gpus", "a share above 0 where device is cuda", num_gpus)
+
+
+def check_networks(field: str, proxies: Iterable[str]) -> None:
+    for proxy in proxies:
+        try:
+            ip_network(proxy, strict=False)
+        except ValueError:
+            raise ConfigError(field, "IP addresses or networks, such as 10.0.0.7 or 10.0.0.0/8", proxy) from None

@@ -7,7 +7,6 @@ number of threads. Otherwise it is refused with the reason, and the online estim
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +20,6 @@ from outrider.documents.text_file import read_text
 
 SCHEMA_VERSION = 1
 WISP_TABLE_12 = "wisp_table_12"
-_SHIPPED = files("outrider.costs.shipped")
 _FORBID = ConfigDict(extra="forbid")
 
 Text = Annotated[str, Field(strict=True, min_length=1)]
@@ -104,14 +102,6 @@ def profile_of(
 def read_profile(path: str | Path) -> CostProfile:
     """Read a profile's file; a ``ConfigError`` lists all problems with field and file."""
     return parse_profile(read_text(path, "cost profile", "JSON"), str(path))
-
-
-def shipped_profile(name: str) -> CostProfile:
-    """Return a profile that is part of the package; a ``ConfigError`` lists those that exist."""
-    known = sorted(file.name.removesuffix(".json") for file in _SHIPPED.iterdir() if file.name.endswith(".json"))
-    if name not in known:
-        raise ConfigError("cost profile", f"one of {', '.join(known)}", name)
-    return parse_profile(_SHIPPED.joinpath(f"{name}.json").read_text(encoding="utf-8"), name)
 
 
 def parse_profile(text: str, source: str) -> CostProfile:

@@ -6,7 +6,7 @@ from time import process_time
 
 import pytest
 
-from outrider.config.drafters import DrafterGroupConfig, LinkConfig
+from outrider.config.drafters import DrafterGroupConfig, LinkConfig, StoppingConfig
 from outrider.config.gateway import GatewayConfig
 from outrider.config.reading import dumped, parse_config, to_yaml
 from outrider.config.schema import Config
@@ -45,6 +45,10 @@ def test_devices_that_dial_in_claim_nothing_of_ray_and_are_not_on_this_machine()
     [
         ({"engine": "torch"}, "engine needs onnx where from is gateway, found 'torch'"),
         ({"link": LinkConfig(profile="wifi_20m")}, "link needs null where from is gateway"),
+        ({"count": 0}, "count needs 1 where from is gateway, found 0"),
+        ({"stopping": StoppingConfig("while_it_pays")}, "stopping.rule needs never where from is gateway"),
+        ({"from_": "ray", "devices": ("jetson-*",)}, "devices needs null where from is ray"),
+        ({"from_": "ray", "max_devices": 8}, "max_devices needs 64 where from is ray, found 8"),
     ],
     ids=str,
 )

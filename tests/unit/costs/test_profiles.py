@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.simulation.reading import shipped_profile
 from outrider.contracts.cost import ROW_BUCKETS, LinearCostModel, VerifyCost
 from outrider.contracts.errors import ConfigError
 from outrider.costs.machine import cpu_name_in, hardware_name
@@ -15,7 +16,6 @@ from outrider.costs.profiles import (
     parse_profile,
     profile_of,
     read_profile,
-    shipped_profile,
     to_json,
 )
 

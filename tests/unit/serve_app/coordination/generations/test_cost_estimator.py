@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from lab.simulation.reading import shipped_profile
 from outrider.contracts.cost import DEFAULT_COST_MODEL, LinearCostModel
 from outrider.costs.prior import PROFILED_MACHINE, UNKNOWN_MACHINE
-from outrider.costs.profiles import WISP_TABLE_12, CostProfile, ProfiledOn, profile_of, shipped_profile
+from outrider.costs.profiles import WISP_TABLE_12, CostProfile, ProfiledOn, profile_of
 from serve_app.coordination.generations.generations import cost_estimator
 
 HERE = ProfiledOn(hardware="Some CPU", device="cpu", threads=1, engine="torch", model="small", dtype="float32")
