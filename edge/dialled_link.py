@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
@@ -24,6 +24,7 @@ from outrider.wire.dialling import (
     SUBPROTOCOL,
     Bye,
     DeviceReady,
+    FromGateway,
     Hello,
     MoveTo,
     NumberedCall,
@@ -34,6 +35,7 @@ from outrider.wire.dialling import (
     write_dialled,
 )
 from outrider.wire.replies import plain
+from outrider.wire.short_forms import FIRST_SHORT_VERSION, CallHeads, write_reply
 
 if sys.platform == "linux":
     import fcntl
@@ -124,6 +126,8 @@ class DialledLink:
         self._silence = LinkSilence(_UNWELCOME_S, 0.0)
         self._connection: _HeardConnection | None = None
         self._answering: Answering | None = None
+        self._write_reply: Callable[[NumberedReply], bytes] = write_dialled
+        self._read_message: Callable[[bytes], FromGateway] = read_from_gateway
 
     async def serve(self) -> None:
         """Dial, and answer calls until the gateway, or ``close_when_answered``, closes the connection.
@@ -143,6 +147,8 @@ class DialledLink:
                     welcome = self._read(await self._received(connection))
                 if not isinstance(welcome, Welcome) or not DIAL_VERSIONS.has(welcome.version):
                     raise MessageError(f"needs a welcome of version {DIAL_VERSIONS}, found {welcome!r:.60}")
+                if welcome.version >= FIRST_SHORT_VERSION:
+                    self._write_reply, self._read_message = write_reply, CallHeads().read
                 self._silence = LinkSilence(_SILENT_PINGS * welcome.ping_s, time.monotonic() - said_at_s)
                 await self._draft(connection, welcome)
             finally:
@@ -225,13 +231,13 @@ class DialledLink:
     def _read(self, data: str | bytes) -> Welcome | NumberedCall | MoveTo:
         if isinstance(data, str):
             raise MessageError("needs binary messages, found text")
-        message = read_from_gateway(data)
+        message = self._read_message(data)
         if isinstance(message, Refused):
             raise GatewayRefusedError(message)
         return message
 
     async def _reply(self, number: int, reply: bytes) -> None:
-        await self._send(write_dialled(NumberedReply(number, reply)))
+        await self._send(self._write_reply(NumberedReply(number, reply)))
 
     async def _send(self, data: bytes) -> None:
         """Send, unless the connection has ended: whoever reads it hears why."""

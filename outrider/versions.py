@@ -43,5 +43,6 @@ class Versions:
 MESSAGES_BEFORE_RANGES = VersionRange(2, 2)
 # Since 7 of the protocol a drafter tells its ranges, and takes its calls as bytes, too.
 VERSIONS = Versions(protocol=VersionRange(6, 7), messages=VersionRange(2, 2), noise=VersionRange(2, 2))
-# Of what a device that dials in and its gateway say to each other (``outrider.wire.dialling``).
-DIAL_VERSIONS = VersionRange(1, 1)
+# Of what a device that dials in and its gateway say to each other (``outrider.wire.dialling``): since 2 a round's call
+# and reply have short forms (``outrider.wire.short_forms``).
+DIAL_VERSIONS = VersionRange(1, 2)

@@ -1,9 +1,9 @@
 """Keeps one device's calls while they wait for its replies, over whatever connection it has at present.
 
 A device that dials again finds the calls that still wait. Each reply is read within the bound of its call, and once.
+Numbers are low, and come again: those under 128 have short forms (``outrider.wire.short_forms``).
 """
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -15,7 +15,7 @@ from outrider.wire.dialling import FromGateway, NumberedCall, NumberedReply
 MOST_WAITING = 256  # calls of one device
 MOST_WAITING_BYTES = 2 * MOST_DEVICE_CALL_BYTES
 STALE_S = 60.0  # a call that waits as long is asked for by nobody any more
-_NUMBERS = 2**32
+_SHORT_NUMBERS, _NUMBERS = 2**7, 2 * MOST_WAITING
 
 Answer = Callable[[RelayOutcome, bytes], None]
 Send = Callable[[FromGateway], None]
@@ -45,11 +45,10 @@ class DeviceCalls:
 
     incarnation: int
     counts: DeviceCounts = field(default_factory=DeviceCounts)
-    _waiting: dict[int, _RelayedCall] = field(default_factory=dict)  # in the order of their numbers
+    _waiting: dict[int, _RelayedCall] = field(default_factory=dict)  # by number, the oldest first
     _waiting_bytes: int = 0
-    _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+    _number: int = 0  # the last that was given
     _send: Send | None = None
-    _resent: set[int] = field(default_factory=set)  # of which a reply to each sending may come
 
     def ask(self, call: bytes, most_bytes: int, answer: Answer, now_s: float) -> None:
         """Send a call, now or once the device is connected. ``answer`` is called once."""
@@ -57,7 +56,10 @@ class DeviceCalls:
         if len(self._waiting) >= MOST_WAITING or self._waiting_bytes + len(call) > MOST_WAITING_BYTES:
             answer(RelayOutcome.BUSY, b"")
             return
-        number = next(self._numbers) % _NUMBERS
+        numbers, number = _SHORT_NUMBERS if len(self._waiting) < _SHORT_NUMBERS else _NUMBERS, self._number
+        while (number := (number + 1) % numbers) in self._waiting:
+            pass
+        self._number = number
         self._waiting[number] = _RelayedCall(call, most_bytes, answer, now_s)
         self._waiting_bytes += len(call)
         self.counts.calls += 1
@@ -67,9 +69,6 @@ class DeviceCalls:
     def replied(self, message: NumberedReply) -> None:
         """Hand over a reply; a ``MessageError`` if it is of no call that waits, or longer than it may be."""
         waiting = self._waiting.get(message.number)
-        if waiting is None and message.number in self._resent and len(message.reply) <= MOST_DEVICE_CALL_BYTES:
-            self._resent.remove(message.number)
-            return
         if waiting is None:
             raise MessageError(f"needs replies of calls that wait, once each, found one of call {message.number}")
         self._drop(message.number)
@@ -83,7 +82,7 @@ class DeviceCalls:
     def connect(self, send: Send, now_s: float) -> None:
         """Use another connection, and send there what waits."""
         self._forget_stale(now_s)
-        self._send, self._resent = send, set(self._waiting)
+        self._send = send
         self.counts.connections += 1
         self.counts.resent += len(self._waiting)
         for number, waiting in self._waiting.items():

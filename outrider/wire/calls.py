@@ -36,6 +36,7 @@ _MOST_UINT = 2**32 - 1
 _DOUBLE = struct.Struct(">d")
 _SHORT = struct.Struct(">H")
 _LONG = struct.Struct(">I")
+_HEAD_BYTES = 2 + _SHORT.size  # before a generation's name
 _FIELDS = tuple(FloatField)
 _SMALLEST_SCALAR_BITS, _LARGEST_SCALAR_BITS = 8, 32
 _NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
@@ -77,6 +78,14 @@ def read_call(data: bytes) -> tuple[str, tuple[Any, ...]]:
         raise
     except (OutriderError, struct.error, ValueError) as error:
         raise MessageError(f"needs the arguments of {method}: {error}") from None
+
+
+def exchange_head(call: bytes) -> bytes | None:
+    """Return what comes before the order of a call of ``exchange``; None: it is none that can be read."""
+    if len(call) < _HEAD_BYTES or call[1] != _EXCHANGE:
+        return None
+    size = _HEAD_BYTES + int.from_bytes(call[2:_HEAD_BYTES], "big")
+    return call[:size] if size <= min(len(call), _HEAD_BYTES + _MOST_NAME_BYTES) else None
 
 
 def _write_nothing() -> bytes:
@@ -258,5 +267,6 @@ _CODED: tuple[tuple[str, _Writer, _Reader], ...] = (  # a method's place is its 
 )
 _GREETING = "card"
 _METHODS = tuple(method for method, _, _ in _CODED)
+_EXCHANGE = _METHODS.index("exchange")
 _WRITERS = {method: write for method, write, _ in _CODED}
 _READERS = {method: read for method, _, read in _CODED}

@@ -17,14 +17,14 @@ from outrider.contracts.requests import GenerationId
 from outrider.versions import MESSAGES_BEFORE_RANGES, VERSIONS, VersionRange, Versions
 from outrider.wire.envelope import MAX_MESSAGE_BYTES
 
-_NOTHING, _ANSWER, _CARD, _HOLDING, _TOO_LONG, _FAILED, _NOT_THIS = range(7)
-_SECONDS = struct.Struct("<d")
+_NOTHING, ANSWER, _CARD, _HOLDING, _TOO_LONG, _FAILED, _NOT_THIS = range(7)
+SECONDS = struct.Struct("<d")
 _SENT = struct.Struct("<QQ")  # segments, and those sent again
 _MOST_REASON_CHARS = 200
 MOST_NAME_CHARS = 200  # of a generation, a model, a hash
 _MOST_ENDS = 1024  # tokens that end a sequence
 _MOST_NUMBER = 2**63
-_ANSWER_HEAD_BYTES = 1 + _SECONDS.size
+_ANSWER_HEAD_BYTES = 1 + SECONDS.size
 _LISTED_BYTES = 2**16  # of a card or a list of names
 _BARE_BYTES = 2**12  # of nothing, or of why a call failed
 _USUAL_NAME_BYTES = 128
@@ -110,7 +110,7 @@ def plain(reply: Reply) -> bytes:
     if reply is None:
         return bytes([_NOTHING])
     if isinstance(reply, Answer):
-        return bytes([_ANSWER]) + _SECONDS.pack(reply.drafter_s) + reply.data
+        return bytes([ANSWER]) + SECONDS.pack(reply.drafter_s) + reply.data
     if isinstance(reply, DrafterCard):
         return bytes([_CARD]) + json.dumps(_card_fields(reply)).encode()
     return bytes([_HOLDING]) + _SENT.pack(reply.segments, reply.resent) + json.dumps(reply.generations).encode()
@@ -158,10 +158,10 @@ def _nothing(content: bytes) -> None:
 
 
 def _answer(content: bytes) -> Answer:
-    (drafter_s,) = _SECONDS.unpack_from(content)
+    (drafter_s,) = SECONDS.unpack_from(content)
     if not 0.0 <= drafter_s < math.inf:
         raise ValueError("needs finite seconds")
-    return Answer(content[_SECONDS.size :], drafter_s)
+    return Answer(content[SECONDS.size :], drafter_s)
 
 
 def _card_fields(card: DrafterCard) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def _holding(content: bytes) -> DrafterHoldings:
 
 _READERS: dict[int, Callable[[bytes], Reply]] = {
     _NOTHING: _nothing,
-    _ANSWER: _answer,
+    ANSWER: _answer,
     _CARD: _card,
     _HOLDING: _holding,
 }

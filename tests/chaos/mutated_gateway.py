@@ -17,7 +17,7 @@ import yaml
 from actors.coordinator.gateway_transport import GatewayDrafterTransport, GatewayLinks
 from actors.gateway.device_calls import DeviceCalls
 from actors.gateway.gateway import Gateway
-from actors.gateway_link import DialledHandle, call_of, read_relayed, reply_of
+from actors.gateway_link import DialledHandle, LinkReader, call_of, reply_of
 from actors.messages import DrafterId
 from outrider.contracts.errors import MessageError, OutriderError
 from outrider.tenants.devices import decode_devices
@@ -27,12 +27,13 @@ from outrider.wire.dialling import (
     Bye,
     DeviceReady,
     Hello,
+    NumberedCall,
     NumberedReply,
     Welcome,
-    read_from_device,
     write_dialled,
 )
 from outrider.wire.replies import Answer, plain
+from outrider.wire.short_forms import CallHeads, read_from_device, write_reply
 from tests.chaos.mutated_messages import Counts
 from tests.chaos.mutating import mutated_bytes
 from tests.unit.actors.coordinator.transport_suite import CARD, Client, SuiteHost
@@ -45,11 +46,13 @@ _SOUND = (
     write_dialled(DeviceReady(plain(CARD))),
     write_dialled(NumberedReply(1, plain(Answer(b"block", 0.1)))),
     write_dialled(Bye()),
+    write_reply(NumberedReply(1, plain(Answer(b"block", 0.1)))),
 )
 _FRAMES = (
     b"\0\0\0\x07" + bytes(7) + b"\x05" + b"\0\0\0\x01" + b"\0\0\x10\0abc",
     b"\0\0\0\x04" + bytes(7) + b"\x05" + b"\0\0\0\x02" + b"\0abc",
 )
+_EXCHANGE = write_call("exchange", "text", b"order")
 _FILE = b"keys:\n  - {name: a, sha256: '" + b"0" * 64 + b"'}\nrevoked: [b, '" + b"f" * 64 + b"']\n"
 
 
@@ -103,17 +106,28 @@ async def _read(rng: Random, counts: Counts) -> None:
         counts.understood += 1
         if isinstance(found, NumberedReply):
             calls.replied(found)
+    _heard(rng)
     reader = asyncio.StreamReader()
     reader.feed_data(mutated_bytes(rng, b"".join(_FRAMES), rng.choice(_FRAMES)))
     reader.feed_eof()
     with suppress(MessageError, asyncio.IncompleteReadError):
+        frames = LinkReader(reader)
         while True:
-            frame = await read_relayed(reader)
-            call_of(frame)
-            reply_of(frame)
+            for frame in await frames.frames():
+                call_of(frame)
+                reply_of(frame)
     with suppress(OutriderError):
         decode_devices(mutated_bytes(rng, _FILE, _FILE), "devices.yaml")
-    counts.tried += 3
+    counts.tried += 4
+
+
+def _heard(rng: Random) -> None:
+    """Have a device read what is nearly what a gateway says: calls in long and in short form."""
+    ours, theirs = CallHeads(), CallHeads()
+    calls = [ours.write(NumberedCall(1, call)) for call in (_EXCHANGE, _EXCHANGE, write_call("close", "text"))]
+    for call in calls:
+        with suppress(MessageError):
+            theirs.read(mutated_bytes(rng, call, rng.choice(calls)))
 
 
 async def _sent(rng: Random, device: Dialler, gateway: Gateway) -> bool:

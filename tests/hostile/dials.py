@@ -35,6 +35,7 @@ from outrider.wire.dialling import (
 )
 from outrider.wire.replies import Answer as Reply
 from outrider.wire.replies import DrafterCard, plain
+from outrider.wire.short_forms import write_reply
 from tests.chaos.mutating import mutated_bytes
 from tests.hostile.cases import Case, Target
 from tests.hostile.gateway import HONEST, DialIn
@@ -52,6 +53,7 @@ _CARD = plain(DrafterCard("onnx", "model", "tokens", 49_152, (0,), 2048))
 _SOUND = (
     write_dialled(DeviceReady(_CARD)),
     write_dialled(NumberedReply(1, plain(Reply(b"block", 0.1)))),
+    write_reply(NumberedReply(1, plain(Reply(b"block", 0.1)))),
     write_dialled(Bye()),
     write_dialled(Hello(DIAL_VERSIONS, VERSIONS, "0.1.0", b"process.", 1, "laptop")),
 )

@@ -33,6 +33,7 @@ from outrider.wire.dialling import (
     read_from_gateway,
     write_dialled,
 )
+from outrider.wire.short_forms import FIRST_SHORT_VERSION, CallHeads, write_reply
 
 _BINARY, _PING, _PONG = 0x82, 0x89, 0x8A
 
@@ -60,11 +61,13 @@ class Device(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._buffer, self._is_open, self._is_served = b"", False, False
         self._refused: Refused | None = None
+        self._heads: CallHeads | None = None  # once the gateway has told a version that has some
         self._settled: asyncio.Future[None] | None = None  # welcome, refused or lost
         self._ended: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: Any) -> None:
         self._transport, self._buffer, self._is_open, self._dials = transport, b"", False, self._dials + 1
+        self._heads = None
         key = self._crowd.keys[self._number // self._crowd.key_of]
         transport.write(
             f"GET {DEVICE_PATH} HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer {key}\r\nConnection: Upgrade\r\n"
@@ -96,14 +99,16 @@ class Device(asyncio.Protocol):
                 self._heard(content)
 
     def _heard(self, content: bytes) -> None:
-        message = read_from_gateway(content)
+        message = read_from_gateway(content) if self._heads is None else self._heads.read(content)
         if isinstance(message, NumberedCall):
-            reply = write_dialled(NumberedReply(message.number, self._crowd.reply))
+            found = NumberedReply(message.number, self._crowd.reply)
+            reply = write_dialled(found) if self._heads is None else write_reply(found)
             if self._crowd.draft_s:
                 asyncio.get_running_loop().call_later(self._crowd.draft_s, self._send, reply)
             else:
                 self._send(reply)
         elif isinstance(message, Welcome):
+            self._heads = CallHeads() if message.version >= FIRST_SHORT_VERSION else None
             self._send(write_dialled(DeviceReady(CARD)))
             self._counts["served"] += 1
             self._is_served = True

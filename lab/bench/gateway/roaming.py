@@ -42,6 +42,7 @@ class Bits:
     rtt_ms: float
     wire_kbit: float  # an exchange: IP packets of both directions, as both kernels sent them
     packets: float
+    bare_acks: tuple[float, ...]  # of these, those that carry nothing: of the gateway's kernel, and of the device's
     told_kbit: float  # as the gateway tells the fleet, by TCP_INFO
     name_chars: int  # of the generation, which each call has
 
@@ -98,14 +99,15 @@ async def bits(folder: Path, config: Config, rtt_s: float) -> Bits:
             await text.round()
         await asyncio.sleep(1.0)
         told = await _told(scene)
-        packets, sent = link.packets, link.packet_bytes
+        packets, sent, bare = link.packets, link.packet_bytes, tuple(link.bare_acks)
         for _ in range(_ROUNDS):
             await text.round()
             await asyncio.sleep(_VERIFY_S)
         packets, sent = link.packets - packets, link.packet_bytes - sent
         told = await _told(scene) - told
+        acks = tuple((now - then) / _ROUNDS for now, then in zip(link.bare_acks, bare, strict=True))
         kbit = 8e-3 / _ROUNDS
-        return Bits(1e3 * rtt_s, kbit * sent, packets / _ROUNDS, kbit * told, len(_NAME))
+        return Bits(1e3 * rtt_s, kbit * sent, packets / _ROUNDS, acks, kbit * told, len(_NAME))
 
 
 async def roaming(folder: Path, config: Config, rtt_s: float, every_s: float, seconds: float) -> Roaming:

@@ -28,7 +28,10 @@ def available() -> bool:
 
 @dataclass(slots=True)
 class TunLink:
-    """``packets`` and ``packet_bytes`` count what either side's kernel sent, of IP and above."""
+    """``packets`` and ``packet_bytes`` count what either side's kernel sent, of IP and above.
+
+    ``bare_acks`` are those packets of TCP that carry nothing, of this side and of the device's.
+    """
 
     namespace: str
     rtt_s: float
@@ -36,6 +39,7 @@ class TunLink:
     address: int = 1  # last byte of the public one
     packets: int = 0
     packet_bytes: int = 0
+    bare_acks: list[int] = field(default_factory=lambda: [0, 0])
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
     def rebind(self) -> None:
@@ -51,6 +55,7 @@ class TunLink:
             if packet[0] >> 4 == 4:
                 self.packets += 1
                 self.packet_bytes += len(packet)
+                self.bare_acks[side] += _is_bare_ack(packet)
                 if self._translate(packet, from_here=side == 0):
                     self._loop.call_later(self.rtt_s / 2, self._write, 1 - side, bytes(packet))
 
@@ -71,6 +76,11 @@ class TunLink:
             changed = _changed(int.from_bytes(packet[start : start + 2], "big"), old, new)
             packet[start : start + 2] = changed.to_bytes(2, "big")
         return True
+
+
+def _is_bare_ack(packet: bytearray) -> bool:
+    start = (packet[0] & 15) * 4
+    return packet[9] == _TCP and start + (packet[start + 12] >> 4) * 4 == len(packet)
 
 
 def _changed(checksum: int, old: bytes, new: bytes) -> int:

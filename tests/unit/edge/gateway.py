@@ -10,6 +10,7 @@ from typing import Any
 
 from aiohttp import WSMsgType, web
 
+from outrider.versions import DIAL_VERSIONS
 from outrider.wire.calls import write_call
 from outrider.wire.dialling import (
     DEVICE_PATH,
@@ -27,6 +28,8 @@ from outrider.wire.dialling import (
     write_dialled,
 )
 from outrider.wire.replies import DrafterCard, Reply, read_reply
+from outrider.wire.short_forms import FIRST_SHORT_VERSION, CallHeads
+from outrider.wire.short_forms import read_from_device as read_short_or_long
 
 HOST = "127.0.0.1"
 
@@ -40,10 +43,11 @@ class Dialled:
         self.socket, self.hello = socket, hello
         self.card: asyncio.Future[DrafterCard] = asyncio.get_running_loop().create_future()
         self.said_bye, self.ended = False, asyncio.Event()
+        self.heads: CallHeads | None = None
         self._replies: dict[int, asyncio.Future[Reply]] = {}
 
     async def send(self, message: FromGateway) -> None:
-        await self.socket.send_bytes(write_dialled(message))
+        await self.socket.send_bytes(write_dialled(message) if self.heads is None else self.heads.write(message))
 
     async def call(self, method: str, *arguments: Any) -> Any:
         """Call, and wait for the reply."""
@@ -57,7 +61,8 @@ class Dialled:
         async for message in self.socket:
             if message.type is not WSMsgType.BINARY:
                 break
-            match read_from_device(message.data):
+            read = read_from_device if self.heads is None else read_short_or_long
+            match read(message.data):
                 case DeviceReady(card):
                     found = read_reply(card)
                     assert isinstance(found, DrafterCard)
@@ -79,7 +84,7 @@ class Gateway:
 
     def __init__(self, file: bytes) -> None:
         self.file, self.digest, self.told_bytes = file, hashlib.sha256(file).digest(), len(file)
-        self.ping_s = 60.0
+        self.ping_s, self.version = 60.0, DIAL_VERSIONS.newest
         self.answer: Callable[[Dialled], Awaitable[None]] = self.welcome
         self.others: tuple[str, ...] = ()
         self.cut_at: int | None = None
@@ -95,8 +100,18 @@ class Gateway:
 
     async def welcome(self, dialled: Dialled, file: bytes | None = None) -> None:
         await dialled.send(
-            Welcome(1, "edge/0", len(self.dials), file or self.digest, self.told_bytes, self.ping_s, 10.0, self.others)
+            Welcome(
+                self.version,
+                "edge/0",
+                len(self.dials),
+                file or self.digest,
+                self.told_bytes,
+                self.ping_s,
+                10.0,
+                self.others,
+            )
         )
+        dialled.heads = CallHeads() if self.version >= FIRST_SHORT_VERSION else None
 
     async def dial(self, number: int = 1) -> Dialled:
         """Wait for so many dials, and return the last of them."""

@@ -21,6 +21,7 @@ from edge.gateway_access import GatewayAccess
 from outrider.contracts.drafting import Draft
 from outrider.contracts.requests import SamplingParams
 from outrider.session.session import CoordinatorSession
+from outrider.versions import DIAL_VERSIONS
 from outrider.wire.calls import MOST_DEVICE_CALL_BYTES, write_call
 from outrider.wire.dialling import MoveTo, NumberedCall, RefusalCode, Refused, Welcome, write_dialled
 from outrider.wire.replies import Answer, DrafterHoldings, plain
@@ -82,13 +83,14 @@ async def drafted(dialled: Dialled, device: Device, session: CoordinatorSession,
 
 
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("version", DIAL_VERSIONS)
 def test_it_drafts_on_over_connections_that_are_cut_and_lost(
-    params: SamplingParams, gateway: Gateway, authority: Authority, server: Identity, tmp_path: Path
+    params: SamplingParams, version: int, gateway: Gateway, authority: Authority, server: Identity, tmp_path: Path
 ) -> None:
     """Without opening the generation again: sessions and KV are the process's."""
 
     async def test() -> None:
-        gateway.ping_s = 0.3
+        gateway.ping_s, gateway.version = 0.3, version
         async with (
             gateway.listening(authority.server(server)),
             Relay(gateway).listening() as relay,
@@ -343,6 +345,7 @@ def test_a_refusal_for_now_is_dialled_again_within_its_time(
     [
         b"",
         b"\xff",
+        b"\x80\x00",
         bytes(2**12),
         write_dialled(Welcome(99, "edge/0", 1, bytes(32), 1, 1.0, 1.0)),
         write_dialled(MoveTo("a:1", "")),
@@ -350,7 +353,7 @@ def test_a_refusal_for_now_is_dialled_again_within_its_time(
         b"\x04" + bytes(MOST_DEVICE_CALL_BYTES + 99),
         "text",
     ],
-    ids=["nothing", "kind", "zeros", "version", "move", "call", "large", "text"],
+    ids=["nothing", "kind", "place", "zeros", "version", "move", "call", "large", "text"],
 )
 @pytest.mark.parametrize("welcomed", [False, True])
 def test_what_no_gateway_may_say_ends_the_connection(

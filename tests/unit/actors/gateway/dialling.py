@@ -25,7 +25,7 @@ from outrider.config.drafters import DrafterGroupConfig
 from outrider.config.gateway import GatewayConfig
 from outrider.config.schema import Config
 from outrider.contracts.errors import FleetUnavailableError
-from outrider.versions import DIAL_VERSIONS, VERSIONS
+from outrider.versions import DIAL_VERSIONS, VERSIONS, VersionRange
 from outrider.wire.dialling import (
     DEVICE_PATH,
     SUBPROTOCOL,
@@ -40,6 +40,7 @@ from outrider.wire.dialling import (
     write_dialled,
 )
 from outrider.wire.replies import plain
+from outrider.wire.short_forms import FIRST_SHORT_VERSION, CallHeads, write_reply
 
 GROUP = DrafterGroupConfig(name="far", from_="gateway", engine="onnx", max_devices=3)
 FIRST = DrafterId("far", 0)
@@ -141,8 +142,15 @@ class Place:
 class Dialler:
     """A device's process: dials when it is told to, and answers calls by its host."""
 
-    def __init__(self, place: Place, host: DrafterHost | None = None, name: str = "", key: str | None = None) -> None:
-        self.place, self.host, self.name = place, host, name
+    def __init__(
+        self,
+        place: Place,
+        host: DrafterHost | None = None,
+        name: str = "",
+        key: str | None = None,
+        dial_versions: VersionRange = DIAL_VERSIONS,
+    ) -> None:
+        self.place, self.host, self.name, self.dial_versions = place, host, name, dial_versions
         self.key = place.key if key is None else key
         self.process, self.dial_number = os.urandom(8), 0
         self.welcome: Welcome | None = None
@@ -183,7 +191,7 @@ class Dialler:
         return first
 
     def hello(self) -> Hello:
-        return Hello(DIAL_VERSIONS, VERSIONS, "test", self.process, self.dial_number, self.name)
+        return Hello(self.dial_versions, VERSIONS, "test", self.process, self.dial_number, self.name)
 
     async def send(self, data: bytes) -> None:
         await self._stream.send_bytes(data)
@@ -217,10 +225,11 @@ class Dialler:
             await self._client.close()
 
     async def _read(self, stream: Any) -> None:
+        heads = self._short_forms()
         async for message in stream:
             if message.type is not aiohttp.WSMsgType.BINARY:
                 continue
-            found = read_from_gateway(message.data)
+            found = read_from_gateway(message.data) if heads is None else heads.read(message.data)
             self.heard.append(found)
             if isinstance(found, NumberedCall):
                 self.calls.append(found)
@@ -233,7 +242,12 @@ class Dialler:
         assert self.host is not None
         reply = await self.host.answer(call.call)
         with suppress(OSError, aiohttp.ClientError):
-            await stream.send_bytes(write_dialled(NumberedReply(call.number, reply)))
+            write = write_dialled if self._short_forms() is None else write_reply
+            await stream.send_bytes(write(NumberedReply(call.number, reply)))
+
+    def _short_forms(self) -> CallHeads | None:
+        assert self.welcome is not None
+        return CallHeads() if self.welcome.version >= FIRST_SHORT_VERSION else None
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from actors.gateway_link import DialledHandle
 from actors.waiting import within
 from outrider.contracts.errors import DrafterLostError
 from outrider.contracts.requests import GenerationId
+from outrider.versions import DIAL_VERSIONS, VersionRange
 from tests.unit.actors.coordinator.transport_suite import (
     SOON_S,
     STUCK,
@@ -58,10 +59,10 @@ async def _dial_for_ever(device: Dialler, gateway: Gateway) -> None:
 
 
 @asynccontextmanager
-async def through_gateway(folder: Path) -> AsyncIterator[ThroughGateway]:
+async def through_gateway(folder: Path, dial_versions: VersionRange = DIAL_VERSIONS) -> AsyncIterator[ThroughGateway]:
     place, fleet, host = Place.made(folder), DirectFleet(), SuiteHost()
     async with gateway_of(place, fleet) as gateway:
-        device = Dialler(place, host)
+        device = Dialler(place, host, dial_versions=dial_versions)
         dialling, links = asyncio.create_task(_dial_for_ever(device, gateway)), GatewayLinks()
 
         async def locate(_: DialledHandle) -> DialledHandle | None:
@@ -81,9 +82,12 @@ async def through_gateway(folder: Path) -> AsyncIterator[ThroughGateway]:
 
 
 @every_check
-def test_a_transport_does_its_work(check: Callable[[Rig], Awaitable[None]], tmp_path: Path) -> None:
+@pytest.mark.parametrize("dial_versions", [DIAL_VERSIONS, VersionRange(1, 1)], ids=str)
+def test_a_transport_does_its_work(
+    check: Callable[[Rig], Awaitable[None]], dial_versions: VersionRange, tmp_path: Path
+) -> None:
     async def run() -> None:
-        async with through_gateway(tmp_path) as found:
+        async with through_gateway(tmp_path, dial_versions) as found:
             await check(found)
 
     asyncio.run(within(SOON_S, run()))
