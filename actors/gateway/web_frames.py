@@ -12,6 +12,7 @@ _CONTINUED, _TEXT = 0x0, 0x1
 _LAST, _RESERVED, _MASKED = 0x80, 0x70, 0x80
 _SHORT, _LONG = struct.Struct(">H"), struct.Struct(">Q")
 _MOST_CONTROL_BYTES, _MASK_BYTES = 125, 4
+_MOST_FRAMES = 1024  # of a message: each costs time, however small
 
 
 def framed(kind: int, data: bytes) -> bytes:
@@ -29,7 +30,8 @@ class ClientFrames:
         """``most_bytes`` bounds a message."""
         self._most_bytes = most_bytes
         self._rest, self._needed = bytearray(), 2  # that a frame, or its head, needs
-        self._parts: bytearray | None = None  # of a message of which more frames are to come
+        self._parts: list[bytes] | None = None  # of a message of which more frames are to come
+        self._parts_bytes = 0
 
     def add(self, data: bytes) -> None:
         self._rest += data
@@ -62,15 +64,16 @@ class ClientFrames:
             kind = first & 0xF
             if kind >= CLOSE or (self._parts is None and first & _LAST):
                 return kind, content
-            self._parts = self._parts or bytearray()
-            self._parts += content
+            self._parts = [] if self._parts is None else self._parts
+            self._parts.append(content)
+            self._parts_bytes += size
             if first & _LAST:
-                whole, self._parts = bytes(self._parts), None
+                whole, self._parts, self._parts_bytes = b"".join(self._parts), None, 0
                 return BINARY, whole
         return None
 
     def _check(self, first: int, size: int) -> None:
-        kind, most_bytes = first & 0xF, self._most_bytes - len(self._parts or b"")
+        kind, most_bytes = first & 0xF, self._most_bytes - self._parts_bytes
         if kind == _TEXT:
             raise MessageError("sent text")
         if kind >= CLOSE:
@@ -78,8 +81,9 @@ class ClientFrames:
                 raise MessageError(f"needs a short control frame that is known, found kind {kind} of {size} bytes")
         elif kind != (BINARY if self._parts is None else _CONTINUED):
             raise MessageError(f"needs a binary message, and then what continues it, found a frame of kind {kind}")
-        elif size > most_bytes:
-            raise MessageError(f"needs a message of at most {self._most_bytes} bytes, found more; it was not read")
+        elif size > most_bytes or len(self._parts or ()) == _MOST_FRAMES:
+            most = f"{self._most_bytes} bytes in {_MOST_FRAMES} frames"
+            raise MessageError(f"needs a message of at most {most}, found more; it was not read")
 
 
 def _unmasked(mask: bytearray, data: bytearray) -> bytes:

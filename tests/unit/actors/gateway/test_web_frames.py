@@ -69,6 +69,7 @@ def test_a_message_in_several_frames_is_one_with_pings_between() -> None:
         masked(0x09, b""),
         masked(0x8B, b""),
         masked(0x83, b""),
+        masked(0x02, b"") + masked(0x00, b"") * 1024,
         b"\x89\xfe\x00\x80",
     ],
 )
