@@ -17,7 +17,16 @@ _OURS = frozenset(  # folders
         *("serve_app", "ingress", "coordination", "batching", "drafting", "generations", "api", "http", "openai"),
     }
 )
-_STREAMS = frozenset({"drafter/CallListener._serve", "gateway/CoordinatorRelay.serve"})  # one for each coordinator
+_STREAMS = frozenset(  # tasks of those that a coordinator opens when it needs them, one to each drafter and gateway
+    {
+        *("drafter/CallListener._serve", "gateway/CoordinatorRelay.serve"),
+        *(
+            f"coordinator/{of}.{task}"
+            for of in ("GatewayLink", "SocketDrafterTransport")
+            for task in ("_run", "_watch")
+        ),
+    }
+)
 _PREPARING = "gateway/Gateway._prepare"  # of one that was started anew, for as long as an export takes
 _MORE_FILES = 48  # of one process: connections to processes that were started anew come beside those that are closing
 _TASKS_WITHIN_S = 5.0
@@ -73,7 +82,9 @@ def _more(service: Service, folder: Path, before: Calm) -> list[str]:
     wrong = []
     for pid, now in census(service, folder).items():
         usual = before.tasks.get(now.victim)
-        streams = dict.fromkeys(_STREAMS, service.config.verifiers.count)
+        config = service.config
+        peers = max(config.verifiers.count, config.drafter_count, config.gateway.actors)
+        streams = dict.fromkeys(_STREAMS, peers)
         usual = None if usual is None else {**usual, **streams}
         tasks = {name: n for name, n in _our_tasks(now).items() if usual is not None and n > usual.get(name, 0)}
         if tasks:
