@@ -80,7 +80,9 @@ class Injector:
         with self._lasting(fault, pid) as proof:
             time.sleep(fault.lasts_s)
             found = proof()
-            moot = not found and gone(pid)
+            # A device that has just been cut off, or left by its gateway, has no connection that could be cut.
+            dials = fault.victim is Victim.DEVICE and fault.kind in _LINK_FAULTS
+            moot = not found and (dials or gone(pid))
         return Struck(fault, at_s, time.monotonic(), found, moot)
 
     def _victim(self, fault: Fault) -> int | None:
