@@ -10,6 +10,8 @@ from typing import TypeVar
 import torch
 
 from actors.messages import ModelCard
+from outrider.contracts.drafting import DrafterEngine
+from outrider.contracts.verifying import VerifierEngine
 from outrider.models.identity import ModelIdentity
 from outrider.wire.replies import DrafterCard
 
@@ -34,6 +36,6 @@ def _begin(threads: int, device: str) -> None:
         os.nice(_BEHIND)  # of this thread, and those that it begins
 
 
-def card_of(kind: type[_Card], facts: ModelIdentity, max_context_tokens: int) -> _Card:
-    """Return an engine's card; ``max_context_tokens`` is what it can hold; its model may allow more."""
-    return kind(**{**vars(ModelIdentity.of(facts)), "max_context_tokens": max_context_tokens})
+def card_of(kind: type[_Card], facts: ModelIdentity, engine: DrafterEngine | VerifierEngine) -> _Card:
+    """Return an engine's card, with as long a context as it can hold; its model may allow more."""
+    return kind(**{**vars(ModelIdentity.of(facts)), "max_context_tokens": engine.max_context_tokens})

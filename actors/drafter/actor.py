@@ -58,7 +58,7 @@ class DrafterActor(DrafterHost):
             log.begin(RoundFiles(folder, spec.log.most_bytes, log_header(spec, built)))
         super().__init__(
             built.engine,
-            card_of(DrafterCard, built.facts, built.engine.max_context_tokens),
+            card_of(DrafterCard, built.facts, built.engine),
             thread,
             may_stop=spec.stopping.stops,
             carry=self._carried,

@@ -77,7 +77,7 @@ class VerifierActor:
                 kept = Timer(_TURN_KEPT_S, turn.pop_all().close)
                 kept.daemon = True
                 kept.start()
-        self._card = replace(card_of(ModelCard, built.facts, built.engine.max_context_tokens), machine=built.machine)
+        self._card = replace(card_of(ModelCard, built.facts, built.engine), machine=built.machine)
         self._begin(thread, built.engine, LookupHistory(earlier=EarlierTexts(lookup_store_tokens)))
         started()
 

@@ -15,7 +15,7 @@ from outrider.engines.registry import DRAFTERS
 
 def drafter_spec(group: DrafterGroupConfig, target: str) -> DrafterSpec:
     return DrafterSpec(
-        engine=group.engine,
+        engine=group.engine_name,
         model=group.model,
         target=target,
         dtype=group.dtype,

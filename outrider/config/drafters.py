@@ -1,5 +1,6 @@
 """Sections of the configuration on groups of drafters: their models, links, stop rules and round logs."""
 
+from collections import ChainMap
 from dataclasses import field
 from fnmatch import fnmatchcase
 from operator import attrgetter
@@ -31,8 +32,13 @@ from outrider.config.values import (
 from outrider.contracts.errors import ConfigError
 from outrider.documents.names import NameIn
 from outrider.drafting.stopping import STOP_KINDS
+from outrider.engines.kinds import DrafterKind
 from outrider.engines.registry import DRAFTERS
 from outrider.link.profiles import PROFILES
+from outrider.models.embedded import DRAFTER_NAME
+from outrider.models.folders import EMBEDDED
+
+AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True, config=FORBID)
@@ -96,7 +102,7 @@ class DrafterGroupConfig:
     from_: Annotated[Literal["ray", "gateway"], Field(alias="from")] = "ray"
     # whether answers may depend on what they report of their drafts; None: decided by where they run
     trust: Trust | None = None
-    engine: Annotated[str, NameIn(DRAFTERS)] = "torch"
+    engine: Annotated[str, NameIn(ChainMap({AUTO: None}, DRAFTERS))] = AUTO
     model: Text = "smollm2-135m-drafter"
     # of the model's files; None: hash the files on the machine that assembles the application
     model_hash: ModelHash | None = None
@@ -120,17 +126,36 @@ class DrafterGroupConfig:
     def __post_init__(self) -> None:
         """Refuse a CUDA device without a GPU share (Ray would hide every GPU), what engine or device cannot."""
         check_gpu(self.device, self.num_gpus)
-        DRAFTERS[self.engine].check(self.device, self.dtype)
-        not_told = {"engine": "onnx", "count": 1, "threads": 1, "kv_budget_mib": 256, "stopping.rule": "never"}
+        self.kind.check(self.device, self.dtype)
+        not_told = {"engine_name": "onnx", "count": 1, "threads": 1, "kv_budget_mib": 256, "stopping.rule": "never"}
         dialled = {**not_told, "round_log": None, "link": None, "emulated_step_ms": 0.0}
         for name, needed in (dialled if self.dials_in else {"devices": None, "max_devices": 64}).items():
             if (found := attrgetter(name)(self)) != needed:
-                raise ConfigError(name, f"{'null' if needed is None else needed} where from is {self.from_}", found)
+                wanted = f"{'null' if needed is None else needed} where from is {self.from_}"
+                raise ConfigError(name.removesuffix("_name"), wanted, found)
 
     @property
     def dials_in(self) -> bool:
         """Whether its devices dial in to a gateway; else they are actors in the Ray cluster."""
         return self.from_ == "gateway"
+
+    @property
+    def engine_name(self) -> str:
+        """Its engine; ``auto`` is onnx where devices dial in, and on CPUs for the embedded drafter and .onnx files."""
+        if self.engine != AUTO:
+            return self.engine
+        exported = self.model in (EMBEDDED, DRAFTER_NAME) or DRAFTERS["onnx"].chains_only(self.model)
+        fits = self.device == "cpu" and self.dtype in (AUTO, "int8")
+        return "onnx" if self.dials_in or (exported and fits) else "torch"
+
+    @property
+    def kind(self) -> DrafterKind:
+        return DRAFTERS[self.engine_name]
+
+    @property
+    def chains_only(self) -> bool:
+        """Whether its devices draft nothing but chains of token ids."""
+        return self.dials_in or self.kind.chains_only(self.model)
 
     @property
     def actors(self) -> int:

@@ -38,7 +38,6 @@ from outrider.contracts.exchanged import FloatField, WireFormat
 from outrider.contracts.requests import DEFAULT_LOOKUP_TOKENS, MAX_LOOKUP_TOKENS, ProtocolName
 from outrider.contracts.slo import DEFAULT_CLASSES, SloClass
 from outrider.documents.names import NameIn
-from outrider.engines.registry import DRAFTERS
 from outrider.models.generation_config import checked_override
 from outrider.protocols.registry import PLAINEST, PROTOCOLS
 from outrider.rounds.rules import MUST_USE_DRAFT_DEADLINE_S
@@ -274,7 +273,7 @@ class Config:
         groups = [group for group in self.drafters if group.drafts]
         dialled = ", ".join(group.name for group in groups if group.dials_in)
         usable = protocols[: 1 if self.speculation.policy == "fixed" else None]
-        chains = bool(groups) and all(DRAFTERS[group.engine].chains_only for group in groups)
+        chains = bool(groups) and all(group.chains_only for group in groups)
         alone = is_served and gateway.port is not None
         needed = {
             "gateway.port": dialled and not gateway.port and f"a port such as 8443, for {dialled} (from: gateway)",

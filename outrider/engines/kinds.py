@@ -141,10 +141,13 @@ class DrafterKind:
     Attributes:
         build: loads the model and makes the engine, in the thread that will use it; without an ``OnVerdict`` verdicts
             are dropped.
-        chains_only: it drafts chains of token ids, with no trees, distributions or hidden states.
+        chains_only: whether with a model of this name it drafts chains of token ids alone, with no trees, distributions
+            or hidden states.
+        chains_first: whether it drafts such chains at the least cost, and anything else by another engine.
         check: raises ``ConfigError`` for a device and a dtype that it does not support.
     """
 
     build: Callable[[DrafterSpec, OnVerdict | None], BuiltDrafter]
-    chains_only: bool = False
+    chains_only: Callable[[str], bool] = lambda _model: False
+    chains_first: bool = False
     check: Callable[[str, str], None] = lambda _device, _dtype: None

@@ -10,9 +10,16 @@ from outrider.contracts.autonomous_runs import may_be_late
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.exchanged import Deferral, WireFormat
 from outrider.contracts.price import DraftPrice
-from outrider.contracts.requests import ChoiceReport, PlanEstimate, ProtocolName
+from outrider.contracts.requests import ChoiceReport, GenerationRequest, PlanEstimate, ProtocolName
 from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block, Verified, target_rule
-from outrider.protocols.registry import PLAINEST, PROTOCOLS, UNJUDGED, reproducible_protocols, untrusted_safe_protocols
+from outrider.protocols.registry import (
+    PLAINEST,
+    PROTOCOLS,
+    UNJUDGED,
+    judged_protocols,
+    reproducible_protocols,
+    untrusted_safe_protocols,
+)
 from outrider.rounds.blocks import Judging, tree_verdict
 from outrider.rounds.events import RoundInput
 from outrider.rounds.generation import Generation
@@ -65,6 +72,19 @@ def allowed_protocols(generation: Generation, speculation: Speculation) -> tuple
     return exact
 
 
+def prefix_plan(request: GenerationRequest, *, judged: bool) -> DraftPlan:
+    """Return a plan of no tokens that has a drafter compute a prefix with the engine that later plans will need.
+
+    ``judged``: whether hidden states of this drafter can be judged.
+    """
+    name = request.protocol or PLAINEST
+    if name == PLAINEST and judged and request.semantic and request.params.greedy:
+        name = judged_protocols()[0]
+    elif name == PLAINEST and (request.expansion or request.rows):
+        name = next(other for other in PROTOCOLS if other != PLAINEST and PROTOCOLS[other].trees)
+    return DraftPlan(name, 0)
+
+
 class RoundChooser:
     """Chooses the plans of one generation and learns from their verdicts. Mutable."""
 
@@ -114,6 +134,11 @@ class RoundChooser:
         """Whether prompt lookup is possible without the request asking for it."""
         return self._speculation.lookup_window > 0 and self._generation.request.protocol is None
 
+    def _asks_for_more(self, protocols: tuple[ProtocolName, ...]) -> bool:
+        """Whether request or configuration ask for what is not a chain of token ids."""
+        judged = any(PROTOCOLS[name].judged for name in protocols)
+        return judged or PLAINEST not in protocols or bool(self._expansion or self._rows)
+
     def choose(self, round_input: RoundInput, promise: SpeedPromise | None) -> RoundChoice:
         """Return the policy's choice for the next round; ``promise``: the speed that it has to keep."""
         generation, speculation, drafter = self._generation, self._speculation, round_input.drafter
@@ -124,8 +149,10 @@ class RoundChooser:
         trusted = drafter is not None and drafter.trusted
         hidden_width = view.hidden_width if view is not None and trusted else 0
         protocols = self._protocols if hidden_width else self._unjudged
-        chains_only = view is not None and view.chains_only
-        if chains_only:
+        asks_for_more = self._asks_for_more(protocols)
+        chains_only = view is not None and (view.chains_only or (view.chains_first and not asks_for_more))
+        if view is not None and chains_only:
+            view = replace(view, chains_only=True)
             protocols = tuple(name for name in protocols if name == PLAINEST)
         if drafter is not None:
             self._judge = drafter.model

@@ -30,7 +30,8 @@ class DrafterView:
     stops: bool = False  # whether it may end a chain before it is as long as ordered
     logs: bool = False  # whether it logs verdicts on its chains
     by_price: bool = False  # whether it stops by the price in an order
-    chains_only: bool = False  # whether it drafts nothing but chains of token ids
+    chains_only: bool = False  # whether it drafts nothing but chains of token ids,
+    chains_first: bool = False  # or these at the least cost, so that anything else is left to requests that ask for it
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from typing import Generic, TypeVar
 
-from outrider.contracts.drafting import DraftAnswer, DraftRequest, NeedsPrefix
-from outrider.contracts.errors import ContextTooLongError
+from outrider.contracts.drafting import DraftAnswer, DraftPlan, DraftRequest, DraftTerms, NeedsPrefix
+from outrider.contracts.errors import ContextTooLongError, UnsupportedBlockError
 from outrider.contracts.requests import GenerationId
+from outrider.contracts.verifying import OpenGeneration
 from outrider.drafting.recalibration import OnVerdict
 from outrider.drafting.stopping import Stops, StopSetting
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
 from outrider.engines.segments import Move
+from outrider.protocols.registry import PROTOCOLS, growing_protocols
 
 Held = TypeVar("Held", bound=DraftedGeneration)
 
@@ -21,6 +23,15 @@ def check_fits(tokens: int, max_context_tokens: int) -> None:
         raise ContextTooLongError(
             f"needs {tokens + 1} positions, found a drafter limit of {max_context_tokens} (draft model context and KV "
             "budget); raise the drafter group's KV budget"
+        )
+
+
+def check_grows(plan: DraftPlan) -> None:
+    """Raise ``UnsupportedBlockError`` for a dynamic tree under a rule that needs every drawn token to be sent."""
+    if plan.rows and not PROTOCOLS[plan.protocol].grows:
+        raise UnsupportedBlockError(
+            f"needs a protocol with dynamic trees ({', '.join(growing_protocols())}), found {plan.protocol}: "
+            "its rule needs every drawn token to be sent"
         )
 
 
@@ -63,6 +74,15 @@ class BaseDrafter(ABC, Generic[Held]):
     @abstractmethod
     def _start_again(self, generation: Held, job: DraftingJob) -> None:
         """Draft a block from its beginning after a failed pass. Draws are repeated with the same noise."""
+
+    @abstractmethod
+    def close(self, generation: GenerationId) -> None: ...
+
+    def hand_over(self, generation: GenerationId) -> tuple[OpenGeneration, DraftTerms] | None:
+        """Close a generation and return how another engine opens it as it is now; None if it is not held."""
+        held = self._generations.get(generation)
+        self.close(generation)
+        return None if held is None else (held.opening, held.terms)
 
     def _taken_up(self, request: DraftRequest) -> tuple[Held, list[Move]] | None:
         """Set the generation of a request to what it says is committed, and learn from its verdict.

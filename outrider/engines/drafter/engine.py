@@ -16,7 +16,6 @@ from typing import Any
 from torch import Tensor
 
 from outrider.contracts.drafting import DraftRequest, DraftTerms, NeedsRow
-from outrider.contracts.errors import UnsupportedBlockError
 from outrider.contracts.exchanged import FloatRow, IntRow
 from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import GenerationId
@@ -25,7 +24,7 @@ from outrider.drafting.growing import GrowingTree
 from outrider.drafting.recalibration import OnVerdict
 from outrider.drafting.stopping import Stops
 from outrider.drafting.stops import StopDecision
-from outrider.engines.drafter.base import BaseDrafter, check_fits
+from outrider.engines.drafter.base import BaseDrafter, check_fits, check_grows
 from outrider.engines.drafter.batch import HeadRows, launch_batch
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
 from outrider.engines.drafter.pass_plan import DraftPassPlan, DraftWork
@@ -38,7 +37,6 @@ from outrider.engines.torch.served import draft_model
 from outrider.models.drafter_model import FrequentHead
 from outrider.models.loading import LoadedModel
 from outrider.protocols.fixed_point import fixed_point_probs
-from outrider.protocols.registry import PROTOCOLS, growing_protocols
 from outrider.sampling.choosing import TokenColumns
 from outrider.sampling.device_tensors import Readback, index_tensor
 from outrider.verification.correction import draw_correction
@@ -82,12 +80,7 @@ class TorchDrafter(BaseDrafter[DraftedGeneration]):
 
     def submit(self, request: DraftRequest) -> None:
         """Start a block; see ``DrafterEngine.submit``. Answers that need no pass come with the next ``step``."""
-        plan = request.plan
-        if plan.rows and not PROTOCOLS[plan.protocol].grows:
-            raise UnsupportedBlockError(
-                f"needs a protocol with dynamic trees ({', '.join(growing_protocols())}), found {plan.protocol}: "
-                "its rule needs every drawn token to be sent"
-            )
+        check_grows(request.plan)
         if (taken_up := self._taken_up(request)) is not None:
             generation, moves = taken_up
             if moves:

@@ -5,7 +5,7 @@ Bookkeeping only: no model, no forward pass.
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -94,9 +94,14 @@ class DraftedGeneration:
         self.sent_chain: SentChain | None = None  # of the last block, until its verdict is known
         # Fixed-point rows that a correction may be drawn from: those of the last block, and the last correction's.
         self.rows: dict[RowKey, IntRow] = {}
-        self._prompt_tokens = len(request.prompt_ids)
+        self._request, self._prompt_tokens = request, len(request.prompt_ids)
         self._vocab_size = vocab_size
         self._counts: TokenCounts | None = None
+
+    @property
+    def opening(self) -> OpenGeneration:
+        """How another engine opens it as it is now."""
+        return replace(self._request, output_ids=tuple(self.token_ids[self._prompt_tokens :]))
 
     @property
     def row_key(self) -> RowKey:

@@ -69,7 +69,7 @@ class OnnxDrafter(BaseDrafter[OnnxGeneration]):
 
     def submit(self, request: DraftRequest) -> None:
         """Start a block; see ``DrafterEngine.submit``. Answers that need no pass come with the next ``step``."""
-        if refused := _refused(request):
+        if refused := refused_of(request):
             raise UnsupportedBlockError(
                 f"needs an engine with {refused}, found onnx, which drafts chains of {PLAINEST}"
             )
@@ -181,7 +181,7 @@ class OnnxDrafter(BaseDrafter[OnnxGeneration]):
         return DraftRow(adjusted).probs
 
 
-def _refused(request: DraftRequest) -> str | None:
+def refused_of(request: DraftRequest) -> str | None:
     """Return what of a block this engine cannot draft; None if it can."""
     plan = request.plan
     if plan.is_tree:

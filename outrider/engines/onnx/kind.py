@@ -2,13 +2,15 @@
 
 import hashlib
 import logging
+from dataclasses import replace
 from pathlib import Path
 
-from outrider.contracts.errors import ConfigError, EngineUnavailableError
+from outrider.contracts.drafting import DrafterEngine
+from outrider.contracts.errors import ConfigError, EngineUnavailableError, UnsupportedModelError
 from outrider.drafting.recalibration import OnVerdict
 from outrider.engines.kinds import BuiltDrafter, DrafterKind, DrafterSpec
 from outrider.engines.onnx.exported import FORMAT
-from outrider.engines.torch.kind import stopping_of
+from outrider.engines.torch.kind import stopping_of, torch_drafter
 from outrider.events import event
 
 SUFFIX = ".onnx"
@@ -17,16 +19,35 @@ _LOG = logging.getLogger(__name__)
 
 
 def onnx_drafter(spec: DrafterSpec, on_verdict: OnVerdict | None = None) -> BuiltDrafter:
-    """Build an ``OnnxDrafter`` over an exported file, or over what is exported to the cache the first time."""
+    """Build an ``OnnxDrafter`` over an exported file, or over what is exported to the cache the first time.
+
+    Of a model that is not a file it drafts chains alone, and a ``TorchDrafter`` all else; or that drafts everything, if
+    the model cannot be exported.
+    """
     try:
-        from outrider.engines.onnx.engine import OnnxDrafter  # noqa: PLC0415
+        from outrider.engines.drafter.chains_first import ChainsFirstDrafter  # noqa: PLC0415
+        from outrider.engines.onnx.engine import OnnxDrafter, refused_of  # noqa: PLC0415
         from outrider.engines.onnx.model import OnnxModel  # noqa: PLC0415
     except ImportError as error:
         raise EngineUnavailableError(
             f"needs onnxruntime for engine onnx, found: {error}; install it, or draft with engine torch"
         ) from error
-    model = OnnxModel(exported_file(spec.model, spec.target), spec.threads)
-    engine = OnnxDrafter(model, spec.limits, stopping_of(spec, model.drafter.identity.model_hash), on_verdict)
+    in_torch = replace(spec, dtype="auto")
+    try:
+        file = exported_file(spec.model, spec.target)
+    except (UnsupportedModelError, OSError) as error:
+        event(_LOG, "drafter_not_exported", logging.WARNING, model=spec.model, reason=str(error))
+        return torch_drafter(in_torch, on_verdict)
+    model = OnnxModel(file, spec.threads)
+    engine: DrafterEngine
+    engine = chains = OnnxDrafter(model, spec.limits, stopping_of(spec, model.drafter.identity.model_hash), on_verdict)
+    if not _is_exported(spec.model):
+
+        def build() -> DrafterEngine:
+            event(_LOG, "torch_drafter_needed", model=spec.model)
+            return torch_drafter(in_torch, on_verdict).engine
+
+        engine = ChainsFirstDrafter(chains, lambda request: refused_of(request) is None, build)
     return BuiltDrafter(engine, model.drafter.identity)
 
 
@@ -36,7 +57,7 @@ def exported_file(model: str, target: str) -> Path:
     Safe to call from several processes at once: one exports, the others wait. Raises as ``load_drafter`` and
     ``export_drafter``.
     """
-    if model.endswith(SUFFIX):
+    if _is_exported(model):
         return Path(model).expanduser()
     from filelock import FileLock  # noqa: PLC0415
 
@@ -73,6 +94,10 @@ def _identity(name: str, drafter_names: tuple[str, ...] = ()) -> str:
     return sampled_hash(file) if file.suffix == ".safetensors" else model_hash(resolve_folder(name))
 
 
+def _is_exported(model: str) -> bool:
+    return model.endswith(SUFFIX)
+
+
 def _check(device: str, dtype: str) -> None:
     if device != "cpu":
         raise ConfigError("device", "cpu where engine is onnx", device)
@@ -80,4 +105,4 @@ def _check(device: str, dtype: str) -> None:
         raise ConfigError("dtype", "auto or int8 where engine is onnx", dtype)
 
 
-ONNX_DRAFTER = DrafterKind(onnx_drafter, chains_only=True, check=_check)
+ONNX_DRAFTER = DrafterKind(onnx_drafter, chains_only=_is_exported, chains_first=True, check=_check)

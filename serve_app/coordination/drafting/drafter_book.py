@@ -15,7 +15,6 @@ from outrider.config.drafters import DrafterGroupConfig
 from outrider.contracts.errors import DrafterLostError, DrafterSilentError, OutriderError
 from outrider.contracts.link import Csi
 from outrider.drafting.stopping import STOP_KINDS
-from outrider.engines.registry import DRAFTERS
 from outrider.link.state import LinkEstimate, LinkSample, LinkState
 from outrider.models.head_file import Head
 from outrider.selection.acceptance import AcceptanceBook
@@ -86,7 +85,7 @@ class DrafterBook:
         self._groups, self._heads = {group.name: group for group in groups}, heads or {}
         self.trusted = frozenset(name for name, group in self._groups.items() if group.trusted)
         # those that draft by every protocol
-        self.able = frozenset(name for name, group in self._groups.items() if not DRAFTERS[group.engine].chains_only)
+        self.able = frozenset(name for name, group in self._groups.items() if not group.chains_only)
         self._records: dict[DrafterId, DrafterRecord] = {}
         self._acceptance: dict[tuple[str, str], AcceptanceBook] = {}  # by model, and group if that is not trusted
         self._exchanges: Counter[tuple[str, ExchangeOutcome]] = Counter()  # by group
@@ -117,8 +116,14 @@ class DrafterBook:
         view, drift = self.record(drafter).view(now_s), self.acceptance(drafter).drift
         if (group := self._groups.get(drafter.group)) is not None:
             kind, logs = STOP_KINDS[group.stopping.rule], group.round_log is not None
-            chains_only = DRAFTERS[group.engine].chains_only
-            view = replace(view, stops=kind.stops, by_price=kind.by_price, logs=logs, chains_only=chains_only)
+            view = replace(
+                view,
+                stops=kind.stops,
+                by_price=kind.by_price,
+                logs=logs,
+                chains_only=group.chains_only,
+                chains_first=group.kind.chains_first,
+            )
         if drift is None or drift.alarmed or view.chains_only:
             return view
         return replace(view, hidden_width=self.hidden_width(drafter))

@@ -22,6 +22,7 @@ from outrider.events import event
 from outrider.link.latency import down_s
 from outrider.link.state import LinkSample, ProbeRequest
 from outrider.protocols.registry import NO_TOKENS
+from outrider.rounds.choice import prefix_plan
 from outrider.rounds.events import AskAgain, AskDrafter, Exchange
 from outrider.rounds.generation import Generation
 from outrider.rounds.rules import LINK_PATIENCE
@@ -66,7 +67,9 @@ class LeasedDrafterSession:
         opening = generation.opening()
         opening = replace(opening, params=replace(opening.params, grammar=None))  # only the verifier applies grammars
         await self._transport.open(opening, terms, settings.prefill_deadline_s)
-        request = self._request(_PREFILL_ROUND, NO_TOKENS)
+        able = self.drafter.group in self._book.able
+        plan = prefix_plan(generation.request, judged=bool(terms.wire.hidden_width)) if able else NO_TOKENS
+        request = self._request(_PREFILL_ROUND, plan)
         if await self._order(request, settings.prefill_deadline_s) is None:
             raise DrafterBrokenError(f"{self._name} does not hold the generation just given")
 

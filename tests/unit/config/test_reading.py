@@ -209,7 +209,7 @@ MISTAKES = [
     ("verifiers: {device: tpu}", "verifiers.device needs one of cpu, cuda, found 'tpu'"),
     ("verifiers: {device: cuda}", "verifiers.num_gpus needs a share above 0 where device is cuda, found 0.0"),
     ("verifiers: {engine: sglang}", "verifiers.engine needs one of torch, vllm, found 'sglang'"),
-    ("drafters: [{name: a, engine: sglang}]", "drafters[0].engine needs one of torch, onnx, found 'sglang'"),
+    ("drafters: [{name: a, engine: sglang}]", "drafters[0].engine needs one of torch, onnx, auto, found 'sglang'"),
     ("verifiers: {tensor_parallel_size: 2}", "verifiers.tensor_parallel_size needs 1 where engine is torch, found 2"),
     ("verifiers: {tensor_parallel_size: 0}", "verifiers.tensor_parallel_size needs an integer in [1, 64], found 0"),
     (

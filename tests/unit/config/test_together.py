@@ -27,11 +27,11 @@ DIALLED = "drafters: [{name: far, from: gateway, engine: onnx}]"
             "gateway.proxies needs who identity_header is believed of, found ()",
         ),
         (
-            "speculation: {protocols: [dsd]}\ndrafters: [{name: a, engine: onnx}]",
+            "speculation: {protocols: [dsd]}\ndrafters: [{name: a, engine: onnx, model: a.onnx}]",
             "speculation.protocols needs token_ids, ",
         ),
         (
-            "speculation: {policy: fixed, window: 4, protocols: [dsd, token_ids]}\ndrafters: [{name: a, engine: onnx}]",
+            "speculation: {policy: fixed, window: 4, protocols: [dsd, token_ids]}\ndrafters: [{name: a, engine: onnx, model: a.onnx}]",
             "speculation.protocols needs token_ids, as first where policy is fixed",
         ),
         (
@@ -52,8 +52,8 @@ def test_what_lacks_its_other_half_is_told_with_what_to_do(text: str, told: str)
         f"{DIALLED}\ngateway: {{port: 8443}}",
         "gateway: {certificate: a, private_key: b}",  # turned off
         "gateway: {port: 8443}",  # `outrider serve` adds the group
-        "speculation: {protocols: [dsd]}\ndrafters: [{name: a, engine: onnx}, {name: b}]",
-        "speculation: {protocols: [dsd]}\ndrafters: [{name: a, engine: onnx, count: 0}]",
+        "speculation: {protocols: [dsd]}\ndrafters: [{name: a, engine: onnx, model: a.onnx}, {name: b}]",
+        "speculation: {protocols: [dsd]}\ndrafters: [{name: a, engine: onnx, model: a.onnx, count: 0}]",
         "http: {host: localhost, allowed_hosts: [a.b]}",
     ],
 )

@@ -25,7 +25,7 @@ from outrider.engines.kinds import DrafterSpec
 from outrider.engines.limits import EngineLimits
 spec = DrafterSpec("torch", "embedded", "embedded", "float32", "cpu", 1, EngineLimits(2**24))
 built = build_drafter(spec)
-print(card_of(DrafterCard, built.facts, built.engine.max_context_tokens))
+print(card_of(DrafterCard, built.facts, built.engine))
 """
 
 

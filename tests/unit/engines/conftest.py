@@ -19,10 +19,11 @@ from outrider.contracts.drafting import DrafterEngine
 from outrider.drafting.recalibration import OnVerdict
 from outrider.drafting.stopping import Stops
 from outrider.drafting.stops import NeverStop, StopRule
+from outrider.engines.drafter.chains_first import ChainsFirstDrafter
 from outrider.engines.drafter.engine import TorchDrafter
 from outrider.engines.forward_model import BranchModel, PassResult
 from outrider.engines.limits import EngineLimits, MemoryBesideKv
-from outrider.engines.onnx.engine import OnnxDrafter
+from outrider.engines.onnx.engine import OnnxDrafter, refused_of
 from outrider.engines.onnx.export import export_drafter
 from outrider.engines.onnx.model import OnnxModel
 from outrider.engines.segments import BlockCopy, Move, Segment
@@ -343,7 +344,20 @@ def onnx_drafter(
     return OnnxDrafter(exported, limits, Always(rule or NeverStop()), on_verdict)
 
 
+def chains_first_drafter(
+    model: PreTrainedModel, *, blocks: int = 200, prefill_chunk_tokens: int = 16, rule: StopRule | None = None
+) -> ChainsFirstDrafter:
+    """Both; the torch drafter is built by the first order that needs it. Onnx has memory for one text at least."""
+    limits: Any = {"prefill_chunk_tokens": prefill_chunk_tokens, "rule": rule}
+    return ChainsFirstDrafter(
+        onnx_drafter(model, blocks=max(blocks, CONTEXT_TOKENS // BLOCK_TOKENS), **limits),
+        lambda request: refused_of(request) is None,
+        lambda: torch_drafter(model, blocks=blocks, **limits),
+    )
+
+
 DRAFTERS = {
+    "chains first": MakeDrafter(chains_first_drafter, scarce_blocks=3 * CONTEXT_TOKENS // BLOCK_TOKENS),
     "onnx": MakeDrafter(onnx_drafter, whole=False, scarce_blocks=3 * CONTEXT_TOKENS // BLOCK_TOKENS),  # whole rows
     "torch": MakeDrafter(torch_drafter),
     "table": MakeDrafter(

@@ -1,6 +1,7 @@
 """Who is asked and what is learned of whom, as a generation's drafter changes."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.requests import GenerationRequest, ProtocolName, SamplingParams
 from outrider.contracts.verifying import AcceptanceRule, Block, Verified
 from outrider.protocols.registry import judged_protocols
-from outrider.rounds.choice import RoundChooser, Speculation
+from outrider.rounds.choice import RoundChooser, Speculation, prefix_plan
 from outrider.rounds.events import LeasedDrafter, RoundInput
 from outrider.rounds.generation import Generation
 from outrider.rounds.present_load import PresentLoad
@@ -145,6 +146,38 @@ def test_a_drafter_of_chains_is_asked_for_nothing_else() -> None:
         policy = Seeing()
         assert RoundChooser(generation, speculation, policy).choose(RoundInput(device, VIEW), None).chosen.plan == plan
         assert (policy.told.grown_rows, policy.told.most_grown) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("configured", "asked", "plan"),
+    [
+        (("dsd", "token_ids", "tslt_tree"), {}, DraftPlan("token_ids", 3)),
+        (("dsd", "token_ids"), {"protocol": "token_ids"}, DraftPlan("token_ids", 3)),
+        (("dsd",), {"protocol": "dsd"}, DraftPlan("dsd", 3)),
+        (("dsd", "token_ids"), {"protocol": "tslt"}, DraftPlan("tslt", 3)),
+        (("token_ids",), {"expansion": (2, 2, 1)}, DraftPlan("token_ids", 3, (2, 2, 1))),
+        (("token_ids",), {"rows": 8}, DraftPlan("token_ids", 3, rows=8)),
+    ],
+)
+def test_a_drafter_of_chains_first_is_asked_for_more_only_where_somebody_wants_it(
+    configured: tuple[ProtocolName, ...], asked: dict[str, Any], plan: DraftPlan
+) -> None:
+    view = DrafterView(None, 0.001, 0.0, hidden_width=8, chains_first=True)
+    device = LeasedDrafter("small", AcceptanceBook(), view, trusted=True)
+    request = GenerationRequest("g", PROMPT, SamplingParams(temperature=0.0), 64, window=3, **asked)
+    generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
+    policy = Seeing()
+    choosing = RoundChooser(generation, Speculation(configured, 16, None, WIRE, has_drafters=True), policy)
+    assert choosing.choose(RoundInput(device, VIEW), None).chosen.plan == plan
+    assert (prefix_plan(request, judged=True).protocol == "token_ids") == (plan == DraftPlan("token_ids", 3))
+    assert prefix_plan(replace(request, semantic=True, protocol=None), judged=True) == DraftPlan(FULL, 0)
+    judged = RoundChooser(
+        Generation(replace(request, semantic=True), eos_token_ids=(), max_context_tokens=128),
+        Speculation((*configured, FULL), 16, None, WIRE, has_drafters=True),
+        policy,
+    )
+    judged.choose(RoundInput(device, VIEW), None)
+    assert (FULL in policy.told.protocols) == ("protocol" not in asked)
 
 
 @pytest.mark.parametrize("window", [None, 3])

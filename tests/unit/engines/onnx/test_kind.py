@@ -1,16 +1,26 @@
 """The onnx engine as a group's: exported once to the cache, from what torch would load."""
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from outrider.assembly.draft_models import draft_model_hashes
 from outrider.config.drafters import DrafterGroupConfig
 from outrider.config.reading import parse_config
+from outrider.config.schema import Config
+from outrider.contracts.drafting import DraftPlan, DraftRequest, DraftTerms
+from outrider.contracts.exchanged import WireFormat
+from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
+from outrider.contracts.requests import SamplingParams
+from outrider.contracts.verifying import OpenGeneration
+from outrider.engines.drafter.engine import TorchDrafter
 from outrider.engines.kinds import DrafterSpec
 from outrider.engines.limits import EngineLimits
 from outrider.engines.onnx.kind import exported_file, onnx_drafter
 from outrider.engines.torch.kind import torch_drafter
+from tests.unit.engines.drafter_device import draft_of
 from tests.unit.models.tiny_models import save_model, tiny_model
 
 
@@ -41,6 +51,39 @@ def test_an_exported_file_is_a_groups_model_too_with_the_same_hash(folder: Path)
     built = onnx_drafter(spec_of(str(file), folder))
     text = f"model: {{target: {folder}}}\ndrafters: [{{name: a, trust: trusted, engine: onnx, model: {file}}}]"
     assert draft_model_hashes(parse_config(text, "test")) == {"a": built.facts.model_hash}
+
+
+def test_of_a_named_model_trees_are_drafted_as_torch_does(folder: Path) -> None:
+    opening = OpenGeneration("a", (5, 17, 8), SamplingParams(temperature=0.0))
+    prefix_hash = extend_prefix_hash(EMPTY_PREFIX_HASH, opening.prompt_ids)
+    request = DraftRequest("a", 0, 3, (), prefix_hash, DraftPlan("tslt_tree", 2, (2, 2)))
+    drafts = []
+    for build in (onnx_drafter, torch_drafter):
+        built = build(spec_of(str(folder), folder))
+        engine = built.engine
+        engine.open(opening, DraftTerms(WireFormat(built.facts.vocab_size)))
+        drafts.append(draft_of(engine, request))
+    assert drafts[0] == drafts[1]
+
+
+def test_a_model_that_cannot_be_exported_is_drafted_with_by_torch(tmp_path: Path, folder: Path) -> None:
+    place = Path(os.environ["OUTRIDER_HOME"]) / "exported"
+    place.parent.mkdir()
+    place.touch()
+    assert isinstance(onnx_drafter(spec_of(str(folder), folder)).engine, TorchDrafter), "no place for it"
+    place.unlink()
+    narrow = save_model(tmp_path / "narrow", tiny_model("qwen2"))
+    assert isinstance(onnx_drafter(spec_of(str(narrow), narrow)).engine, TorchDrafter)
+
+
+def test_onnx_is_the_embedded_drafters_engine_where_it_computes() -> None:
+    def engine_of(**fields: Any) -> str:
+        return DrafterGroupConfig("a", **fields).engine_name
+
+    assert Config().drafters[0].engine_name == engine_of(model="x.onnx") == engine_of(dtype="int8") == "onnx"
+    assert engine_of(model="x", from_="gateway") == engine_of(model="x", engine="onnx") == "onnx"
+    assert engine_of(model="x") == engine_of(dtype="float32") == engine_of(device="cuda", num_gpus=1.0) == "torch"
+    assert engine_of(engine="torch") == "torch"
 
 
 @pytest.mark.parametrize(("field", "value"), [("device", "cuda"), ("dtype", "bfloat16")])

@@ -15,7 +15,8 @@ drafters:
   - {name: plain}
   - {name: stopping, stopping: {rule: while_it_pays}}
   - {name: logging, round_log: {folder: /var/lib/outrider/rounds}}
-  - {name: chains, engine: onnx}
+  - {name: chains, model: small.onnx}
+  - {name: first, engine: onnx}
 """
 
 
@@ -28,10 +29,12 @@ def test_what_is_known_of_a_devices_link_outlives_its_process() -> None:
 def test_a_choice_sees_of_a_device_whether_it_stops_and_whether_it_logs() -> None:
     drafting = generations_settings(parse_config(TEXT, "test")).drafting
     book = DrafterBook(drafting.drafters)
+    first = book.view(DrafterId("first", 0), 0.0)
+    assert (first.chains_only, first.chains_first) == (False, True)
     views = {group: book.view(DrafterId(group, 0), 0.0) for group in ("plain", "stopping", "logging")}
     assert book.view(DrafterId("chains", 0), 0.0).chains_only
     assert not any(view.chains_only for view in views.values())
-    assert book.able == {"plain", "stopping", "logging"}
+    assert book.able == {"plain", "stopping", "logging", "first"}
     assert [view.by_price for view in views.values()] == [False, True, False]
     assert {group: (view.stops, view.logs) for group, view in views.items()} == {
         "plain": (False, False),
