@@ -12,6 +12,7 @@ from outrider.contracts.errors import ConfigError
 from serve_app.app import config_of
 
 DIALLED = "drafters: [{name: far, from: gateway, engine: onnx}]"
+EXPORTED = "[{name: a, engine: onnx, model: a.onnx}]"
 
 
 @pytest.mark.parametrize(
@@ -27,11 +28,11 @@ DIALLED = "drafters: [{name: far, from: gateway, engine: onnx}]"
             "gateway.proxies needs who identity_header is believed of, found ()",
         ),
         (
-            "speculation: {protocols: [dsd]}\ndrafters: [{name: a, engine: onnx, model: a.onnx}]",
+            f"speculation: {{protocols: [dsd]}}\ndrafters: {EXPORTED}",
             "speculation.protocols needs token_ids, ",
         ),
         (
-            "speculation: {policy: fixed, window: 4, protocols: [dsd, token_ids]}\ndrafters: [{name: a, engine: onnx, model: a.onnx}]",
+            f"speculation: {{policy: fixed, window: 4, protocols: [dsd, token_ids]}}\ndrafters: {EXPORTED}",
             "speculation.protocols needs token_ids, as first where policy is fixed",
         ),
         (
