@@ -9,10 +9,8 @@ tells coordinators (``actors.proved_streams``).
 
 import asyncio
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
 
 from actors.proved_streams import StreamPlace
 from outrider.contracts.errors import MessageError
@@ -20,8 +18,6 @@ from outrider.versions import Versions
 from outrider.wire.calls import MOST_DEVICE_CALL_BYTES
 
 MOST_BUFFERED_BYTES = 2**26  # of a stream whose other side does not read
-_READ_BYTES = 2**16
-_GATHER_S = 0.001  # frames of a stream that is written more often leave together
 _HEAD, _BOUND = struct.Struct(">IQI"), struct.Struct(">I")
 
 
@@ -41,18 +37,18 @@ class DialledHandle:
     versions: Versions
 
 
-class RelayFrame(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RelayFrame:
     incarnation: int
     number: int
     content: bytes
 
 
 class LinkWriter:
-    """Writes together what was put in one turn of the event loop, and on a busy stream in a millisecond."""
+    """Writes what was put in one turn of the event loop together."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
-        self._writer, self._parts, self._loop = writer, list[bytes](), asyncio.get_running_loop()
-        self._written_at_s = -_GATHER_S
+        self._writer, self._parts = writer, list[bytes]()
 
     def put_call(self, incarnation: int, number: int, most_bytes: int, call: bytes) -> None:
         self._put(incarnation, number, _BOUND.pack(most_bytes), call)
@@ -62,14 +58,11 @@ class LinkWriter:
 
     def _put(self, incarnation: int, number: int, prefix: bytes, content: bytes) -> None:
         if not self._parts:
-            if self._loop.time() - self._written_at_s < _GATHER_S:
-                self._loop.call_later(_GATHER_S, self._write)
-            else:
-                self._loop.call_soon(self._write)
+            asyncio.get_running_loop().call_soon(self._write)
         self._parts += (_HEAD.pack(len(prefix) + len(content), incarnation, number), prefix, content)
 
     def _write(self) -> None:
-        transport, self._written_at_s = self._writer.transport, self._loop.time()
+        transport = self._writer.transport
         if not transport.is_closing():
             transport.write(b"".join(self._parts))
             if transport.get_write_buffer_size() > MOST_BUFFERED_BYTES:
@@ -77,35 +70,17 @@ class LinkWriter:
         self._parts.clear()
 
 
-class LinkReader:
-    """Reads frames that came together at once."""
+async def read_relayed(reader: asyncio.StreamReader) -> RelayFrame:
+    """Return the next frame.
 
-    def __init__(self, reader: asyncio.StreamReader) -> None:
-        self._reader, self._rest = reader, bytearray()
-
-    async def frames(self) -> Sequence[RelayFrame]:
-        """Wait for more, and return the frames that are whole now, perhaps none.
-
-        Raises:
-            MessageError: one is too long; the stream is of no further use.
-            asyncio.IncompleteReadError: the stream has ended.
-        """
-        data = await self._reader.read(_READ_BYTES)
-        if not data:
-            raise asyncio.IncompleteReadError(bytes(self._rest), None)
-        rest, found, start = self._rest, list[RelayFrame](), 0
-        rest += data
-        while len(rest) - start >= _HEAD.size:
-            length, incarnation, number = _HEAD.unpack_from(rest, start)
-            if length > (most := MOST_DEVICE_CALL_BYTES + _BOUND.size):
-                raise MessageError(f"needs a frame of at most {most} bytes, found {length}; it was not read")
-            end = start + _HEAD.size + length
-            if len(rest) < end:
-                break
-            found.append(RelayFrame(incarnation, number, bytes(rest[start + _HEAD.size : end])))
-            start = end
-        del rest[:start]
-        return found
+    Raises:
+        MessageError: it is too long; the stream is of no further use.
+        asyncio.IncompleteReadError: the stream has ended.
+    """
+    length, incarnation, number = _HEAD.unpack(await reader.readexactly(_HEAD.size))
+    if length > (most := MOST_DEVICE_CALL_BYTES + _BOUND.size):
+        raise MessageError(f"needs a frame of at most {most} bytes, found {length}; it was not read")
+    return RelayFrame(incarnation, number, await reader.readexactly(length))
 
 
 def call_of(frame: RelayFrame) -> tuple[int, bytes]:

@@ -13,9 +13,9 @@ from typing import Any
 from actors.coordinator.drafter_replies import broken, checked_answer, checked_probe, silent
 from actors.gateway_link import (
     DialledHandle,
-    LinkReader,
     LinkWriter,
     RelayOutcome,
+    read_relayed,
     reply_of,
 )
 from actors.proved_streams import StreamPlace, prove_to_listener
@@ -109,13 +109,12 @@ class GatewayLink:
             self._writer = LinkWriter(stream)
             opening.set_result(self._writer)
             watching = asyncio.create_task(self._watch(stream, self._writer))
-            replies = LinkReader(reader)
             while True:
-                for frame in await replies.frames():
-                    self._heard += 1
-                    waiting = self._waiting.get(frame.number)
-                    if waiting is not None and not waiting.done():
-                        waiting.set_result(reply_of(frame))
+                frame = await read_relayed(reader)
+                self._heard += 1
+                waiting = self._waiting.get(frame.number)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(reply_of(frame))
         except (OSError, asyncio.IncompleteReadError, MessageError) as found:
             error = ConnectionError(f"{found!r:.200}")
         finally:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,21 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aiohttp import web
+from aiohttp import WebSocketError, WSMsgType, web
 
-from actors.gateway.device_connection import DeviceConnection, Take
 from actors.gateway.identities import DeviceIdentity, Identities
 from actors.gateway.joined_device import JoinedDevice
 from actors.gateway.joined_devices import JoinedDevices
 from actors.gateway.listener import DeviceListener
 from actors.gateway.sent_file import FilesSent, SentFile, one_request_each
-from actors.gateway.web_frames import PING
 from actors.gateway_beats import GRACE_S, DeviceAdmission, DeviceDial
+from actors.tcp_counts import Carried, acked_bytes, read_connection
 from outrider.contracts.errors import MessageError, OutriderError
 from outrider.events import event
 from outrider.tenants.quotas import Bucket
 from outrider.versions import DIAL_VERSIONS, VERSIONS
-from outrider.wire.calls import call_versions
+from outrider.wire import short_forms
+from outrider.wire.calls import MOST_DEVICE_CALL_BYTES, call_versions
 from outrider.wire.dialling import (
     DEVICE_PATH,
     FILES_PATH,
@@ -31,20 +32,30 @@ from outrider.wire.dialling import (
     Bye,
     DeviceReady,
     FromDevice,
+    FromGateway,
     Hello,
     NumberedReply,
     RefusalCode,
     Refused,
     Welcome,
+    read_from_device,
+    write_dialled,
 )
 from outrider.wire.replies import DrafterCard, read_reply, reply_bytes
+from outrider.wire.short_forms import FIRST_SHORT_VERSION, CallHeads
 
 PING_S = 1.0  # the longest silence of a gateway
 _SILENT_S = 4.0  # of a device, until its connection counts as lost
 _HELLO_S = 10.0
 _MOST_OPEN = 64  # requests of one identity: 16 devices have two connections each, and fetch a file
+_MOST_MESSAGE_BYTES = MOST_DEVICE_CALL_BYTES + 4096
+_MOST_UNREAD_BYTES = 2 * MOST_DEVICE_CALL_BYTES + 2**16  # of messages that a device does not read
 _CONTROLS_PER_MINUTE = 600.0  # messages of a device that answer nothing, such as its own pings
 _LOGGED_EVERY_S = 1.0  # at most; strangers must not fill the log, and all refusals are counted
+_CLOSED = (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR)
+_PING, _PONG = 0x89, 0x8A
+_BINARY = 0x82
+_SLOWEST_BYTES = 512  # that reach a device over a slow link from one look to the next; pings are far less
 _NO_FILE = Refused(RefusalCode.BUSY, "the gateway prepares its drafter's file", 5)
 
 log = logging.getLogger(__name__)
@@ -60,6 +71,64 @@ class DrafterFile:
     digest: bytes  # SHA-256
     size_bytes: int
     is_for: Callable[[str], bool] = anybody  # identities; those that may join its group
+
+
+class DeviceConnection:
+    """A WebSocket's sending side: frames go to the transport at once, so nothing waits for a slow device."""
+
+    def __init__(self, transport: asyncio.Transport, now_s: float) -> None:
+        self._transport, self._carried = transport, Carried()
+        self._socket = transport.get_extra_info("socket")  # a transport that was lost has none any more
+        self.heard_at_s, self._acked_bytes = now_s, 0
+        self._write: Callable[[FromGateway], bytes] = write_dialled
+        self.read: Callable[[bytes], FromDevice] = read_from_device
+
+    def speak(self, version: int) -> None:
+        """Use this version of messages from now on."""
+        if version >= FIRST_SHORT_VERSION:
+            self._write, self.read = CallHeads().write, short_forms.read_from_device
+
+    def send(self, message: FromGateway) -> None:
+        self.send_frame(_BINARY, self._write(message))
+
+    def send_frame(self, kind: int, data: bytes) -> None:
+        if self._transport.is_closing():
+            return
+        self._transport.write(_framed(kind, data))
+        if self._transport.get_write_buffer_size() > _MOST_UNREAD_BYTES:
+            self._transport.abort()
+
+    def close(self, last: FromGateway | None = None) -> None:
+        if last is not None:
+            self.send(last)
+        self.send_frame(0x88, struct.pack(">H", 1000))
+        if not self._transport.is_closing():
+            self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def takes_more(self) -> bool:
+        """Return whether a message still reaches the device, which so cannot answer a ping behind it yet."""
+        if self._transport.is_closing():
+            return False
+        before, self._acked_bytes = self._acked_bytes, acked_bytes(self._socket.fileno())
+        return self._acked_bytes - before >= _SLOWEST_BYTES
+
+    def carried(self) -> Carried:
+        """Return what the kernel counts; of a connection that has ended what it counted last."""
+        if not self._transport.is_closing() and (number := self._socket.fileno()) >= 0:
+            found = read_connection(number)
+            self._carried = self._carried if found is None else found
+        return self._carried
+
+
+def _framed(kind: int, data: bytes) -> bytes:
+    """Return a frame of a WebSocket as a server sends it (RFC 6455, section 5.2)."""
+    if (size := len(data)) < 126:
+        return bytes((kind, size)) + data
+    length = struct.pack(">BH", 126, size) if size < 2**16 else struct.pack(">BQ", 127, size)
+    return bytes((kind,)) + length + data
 
 
 class DeviceServer:
@@ -103,7 +172,7 @@ class DeviceServer:
                     connection.heard_at_s = now_s
                 elif silent_s > _SILENT_S:
                     connection.abort()
-                connection.send_frame(PING, b"")
+                connection.send_frame(_PING, b"")
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         identity = self._who(request)
@@ -132,33 +201,41 @@ class DeviceServer:
             self._open += Counter()  # without what is 0
 
     async def _device(self, request: web.Request) -> web.StreamResponse:
-        stream = web.WebSocketResponse(protocols=(SUBPROTOCOL,), compress=False)
+        stream = web.WebSocketResponse(
+            protocols=(SUBPROTOCOL,), compress=False, autoping=False, max_msg_size=_MOST_MESSAGE_BYTES
+        )
         await stream.prepare(request)
         transport: Any = request.transport
         if transport is None:
             return stream
-        connection = DeviceConnection(transport, request.protocol, _now_s)
+        connection = DeviceConnection(transport, _now_s())
         self._connections[connection] = None
         try:
-            await self._served(connection, request)
+            await self._served(stream, connection, request)
         finally:
             del self._connections[connection]
             connection.close()
         return stream
 
-    async def _served(self, connection: DeviceConnection, request: web.Request) -> None:
+    async def _served(self, stream: web.WebSocketResponse, connection: DeviceConnection, request: web.Request) -> None:
         identity = self._who(request)
         if isinstance(identity, Refused):
             self._refuse(connection, identity)
         else:
             with self._counted(identity):
-                await self._served_to(identity, connection, request)
+                await self._served_to(identity, stream, connection, request)
 
-    async def _served_to(self, identity: DeviceIdentity, connection: DeviceConnection, request: web.Request) -> None:
+    async def _served_to(
+        self,
+        identity: DeviceIdentity,
+        stream: web.WebSocketResponse,
+        connection: DeviceConnection,
+        request: web.Request,
+    ) -> None:
         """Let a device in, and read what it sends until it leaves."""
         try:
             async with asyncio.timeout(_HELLO_S):
-                joined = await self._let_in(connection, identity, request)
+                joined = await self._let_in(stream, connection, identity, request)
         except TimeoutError:
             self._refuse(connection, Refused(RefusalCode.BUSY, f"needs a hello within {_HELLO_S:g} s; dial again", 1))
             return
@@ -169,7 +246,7 @@ class DeviceServer:
             return
         breach = None
         try:
-            await connection.taken(self._taking(connection, joined))
+            await self._read(stream, connection, joined)
         except MessageError as error:
             breach = str(error)[:200]
             connection.close(Refused(RefusalCode.UNFIT, breach, 5))
@@ -177,9 +254,13 @@ class DeviceServer:
             self._devices.lost(joined, connection, breach)
 
     async def _let_in(
-        self, connection: DeviceConnection, identity: DeviceIdentity, request: web.Request
+        self,
+        stream: web.WebSocketResponse,
+        connection: DeviceConnection,
+        identity: DeviceIdentity,
+        request: web.Request,
     ) -> JoinedDevice | None:
-        hello = await connection.first()
+        hello = read_from_device(await _next_binary(stream))
         if not isinstance(hello, Hello):
             raise MessageError(f"found {type(hello).__name__}")
         if (refused := self._refusal(hello)) is not None:
@@ -237,27 +318,34 @@ class DeviceServer:
             return _NO_FILE
         return None
 
-    def _taking(self, connection: DeviceConnection, joined: JoinedDevice) -> Take:
-        """Return what takes a device's messages; a ``MessageError`` of it: the device broke the contract."""
+    async def _read(self, stream: web.WebSocketResponse, connection: DeviceConnection, joined: JoinedDevice) -> None:
+        """Read until the device leaves; a ``MessageError``: it broke the contract."""
         controls = Bucket(_CONTROLS_PER_MINUTE, _CONTROLS_PER_MINUTE / 10, _now_s())
-
-        def take(message: FromDevice | None) -> None:
-            if joined.connection is not connection:
-                connection.stop()  # what is left of one that another has replaced is not read
-            elif isinstance(message, NumberedReply) and joined.is_ready:
-                joined.calls.replied(message)
-            elif message is None:
-                _count_control(controls, _now_s())
-            elif isinstance(message, DeviceReady) and not joined.is_ready:
-                _check_card(message.card)
-                self._devices.ready(joined)
-            elif isinstance(message, Bye):
-                self._devices.goodbye(joined, connection)
-                connection.stop()
-            else:
-                raise MessageError(f"sent a {type(message).__name__} that is not expected")
-
-        return take
+        while True:
+            message = await stream.receive()
+            connection.heard_at_s = now_s = _now_s()
+            if message.type is WSMsgType.ERROR and isinstance(message.data, WebSocketError):
+                raise MessageError(f"sent what is no message: {message.data!r:.100}")
+            if message.type in _CLOSED or joined.connection is not connection:
+                return  # (what is left of a connection that another one has replaced is not read)
+            if message.type is WSMsgType.BINARY:
+                found = connection.read(message.data)
+                if isinstance(found, NumberedReply) and joined.is_ready:
+                    joined.calls.replied(found)
+                    continue
+                if isinstance(found, DeviceReady) and not joined.is_ready:
+                    _check_card(found.card)
+                    self._devices.ready(joined)
+                    continue
+                if isinstance(found, Bye):
+                    self._devices.goodbye(joined, connection)
+                    return
+                raise MessageError(f"sent a {type(found).__name__} that is not expected")
+            if message.type is WSMsgType.TEXT:
+                raise MessageError("sent text")
+            _count_control(controls, now_s)
+            if message.type is WSMsgType.PING:
+                connection.send_frame(_PONG, bytes(message.data))
 
     def _refuse(self, connection: DeviceConnection, refused: Refused) -> None:
         self._devices.refused[refused.code] += 1
@@ -281,6 +369,13 @@ class DeviceServer:
     def _mark_known(self, request: web.Request) -> None:
         if request.transport is not None:
             self._listener.known(request.transport)
+
+
+async def _next_binary(stream: web.WebSocketResponse) -> bytes:
+    message = await stream.receive()
+    if message.type is not WSMsgType.BINARY:
+        raise MessageError(f"found {message.type.name}")
+    return bytes(message.data)
 
 
 def _count_control(controls: Bucket, now_s: float) -> None:

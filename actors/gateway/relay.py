@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 
 from actors.gateway.joined_devices import JoinedDevices
-from actors.gateway_link import LinkReader, LinkWriter, call_of
+from actors.gateway_link import LinkWriter, call_of, read_relayed
 from actors.proved_streams import StreamProofs
 from outrider.contracts.errors import MessageError
 from outrider.events import event
@@ -31,12 +31,12 @@ class CoordinatorRelay:
         try:
             await self._proofs.accept(reader, writer)
             self._streams.add(writer)
-            calls, answers = LinkReader(reader), LinkWriter(writer)
+            answers = LinkWriter(writer)
             while True:
-                for frame in await calls.frames():
-                    most_bytes, call = call_of(frame)
-                    answer = partial(answers.put_reply, frame.incarnation, frame.number)
-                    self._devices.ask(frame.incarnation, call, most_bytes, answer)
+                frame = await read_relayed(reader)
+                most_bytes, call = call_of(frame)
+                answer = partial(answers.put_reply, frame.incarnation, frame.number)
+                self._devices.ask(frame.incarnation, call, most_bytes, answer)
         except MessageError as error:
             event(log, "coordinator_not_understood", logging.WARNING, reason=str(error))
         except (OSError, asyncio.IncompleteReadError):

@@ -17,7 +17,7 @@ import yaml
 from actors.coordinator.gateway_transport import GatewayDrafterTransport, GatewayLinks
 from actors.gateway.device_calls import DeviceCalls
 from actors.gateway.gateway import Gateway
-from actors.gateway_link import DialledHandle, LinkReader, call_of, reply_of
+from actors.gateway_link import DialledHandle, call_of, read_relayed, reply_of
 from actors.messages import DrafterId
 from outrider.contracts.errors import MessageError, OutriderError
 from outrider.tenants.devices import decode_devices
@@ -111,11 +111,10 @@ async def _read(rng: Random, counts: Counts) -> None:
     reader.feed_data(mutated_bytes(rng, b"".join(_FRAMES), rng.choice(_FRAMES)))
     reader.feed_eof()
     with suppress(MessageError, asyncio.IncompleteReadError):
-        frames = LinkReader(reader)
         while True:
-            for frame in await frames.frames():
-                call_of(frame)
-                reply_of(frame)
+            frame = await read_relayed(reader)
+            call_of(frame)
+            reply_of(frame)
     with suppress(OutriderError):
         decode_devices(mutated_bytes(rng, _FILE, _FILE), "devices.yaml")
     counts.tried += 4

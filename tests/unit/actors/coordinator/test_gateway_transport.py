@@ -1,21 +1,17 @@
 """Calls to a device whose gateway was killed, or hangs: they do not flood the fleet, and do not wait for ever."""
 
 import asyncio
-import itertools
 import socket
-import struct
 from collections.abc import Awaitable, Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from actors.coordinator import gateway_transport
 from actors.coordinator.gateway_transport import GatewayDrafterTransport, GatewayLink, GatewayLinks
-from actors.gateway_link import DialledHandle, LinkReader, LinkWriter, RelayFrame, RelayOutcome
+from actors.gateway_link import DialledHandle, LinkWriter, RelayOutcome, read_relayed
 from actors.proved_streams import StreamPlace, StreamProofs
 from actors.waiting import within
-from outrider.contracts.errors import DrafterLostError, MessageError
+from outrider.contracts.errors import DrafterLostError
 from outrider.versions import VERSIONS
 
 _CALLS, _DEVICES, _DEADLINE_S = 20, 5, 0.6
@@ -79,7 +75,7 @@ def test_calls_do_not_wait_for_a_gateway_that_hangs(monkeypatch: pytest.MonkeyPa
 
     async def hangs(reader: asyncio.StreamReader, _: LinkWriter) -> None:
         while True:
-            await LinkReader(reader).frames()
+            await read_relayed(reader)
 
     async def test(link: GatewayLink) -> None:
         with pytest.raises(ConnectionError):
@@ -92,43 +88,16 @@ def test_calls_wait_for_a_device_however_long_while_its_gateway_lives(monkeypatc
     monkeypatch.setattr(gateway_transport, "_QUIET_S", 0.05)
 
     async def lives(reader: asyncio.StreamReader, writer: LinkWriter) -> None:
-        calls, signs = LinkReader(reader), 0
-        (first,) = await calls.frames()
+        first, signs = await read_relayed(reader), 0
         while signs < 5:
-            (sign,) = await calls.frames()
+            sign = await read_relayed(reader)
             assert sign.incarnation == 0
             signs += 1
             writer.put_reply(sign.incarnation, sign.number, RelayOutcome.ELSEWHERE)
         writer.put_reply(first.incarnation, first.number, RelayOutcome.REPLIED, b"late")
-        await calls.frames()
+        await read_relayed(reader)
 
     async def test(link: GatewayLink) -> None:
         assert await link.asked(7, b"call", 100) == (RelayOutcome.REPLIED, b"late")
 
     with_gateway(lives, test)
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.binary(max_size=99)), min_size=1),
-    st.lists(st.integers(1, 40), min_size=1),
-)
-def test_frames_are_read_however_they_are_cut(told: list[tuple[int, int, bytes]], cuts: list[int]) -> None:
-    async def run() -> None:
-        reader, found = asyncio.StreamReader(), list[RelayFrame]()
-        frames = LinkReader(reader)
-        data = b"".join(struct.pack(">IQI", len(content), *head) + content for *head, content in told)
-        for cut in itertools.cycle(cuts):
-            if not data:
-                break
-            reader.feed_data(data[:cut])
-            data = data[cut:]
-            found += await frames.frames()
-        assert found == told
-        reader.feed_data(b"\xff" * 16)
-        with pytest.raises(MessageError, match="needs a frame of at most"):
-            await frames.frames()
-        reader.feed_eof()
-        with pytest.raises(asyncio.IncompleteReadError):
-            await frames.frames()
-
-    asyncio.run(run())

@@ -12,9 +12,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from actors.gateway import accept_bounds, actor, device_connection, device_server, identities, listener
+from actors.gateway import accept_bounds, actor, device_server, identities, listener
+from actors.gateway.device_server import _framed
 from actors.gateway.gateway import Gateway
-from actors.gateway.web_frames import framed
 from actors.gateway_beats import DeviceStage
 from actors.gateway_link import RelayOutcome
 from actors.proved_streams import prove_to_listener
@@ -289,7 +289,7 @@ def test_a_device_is_asked_to_move_until_it_can(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_device_that_reads_nothing_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_connection, "_MOST_UNREAD_BYTES", 2**18)
+    monkeypatch.setattr(device_server, "_MOST_UNREAD_BYTES", 2**18)
 
     async def test(place: Place, fleet: DirectFleet, gateway: Gateway) -> None:
         device = await joined(place, gateway)
@@ -350,18 +350,24 @@ def test_who_does_not_know_the_secret_relays_nothing(tmp_path: Path) -> None:
 def test_frames_are_those_of_websockets(size: int) -> None:
     data = os.urandom(size)
     head = {True: 2, False: 4}[size < 126] if size < 2**16 else 10
-    frame = framed(2, data)
+    frame = _framed(0x82, data)
     assert (frame[0], len(frame), frame[head:]) == (0x82, head + size, data)
 
 
 def test_what_is_left_of_a_connection_that_was_replaced_is_no_breach(tmp_path: Path) -> None:
+    class Left:
+        """A stream with a reply that was queued before a later dial was let in."""
+
+        async def receive(self) -> aiohttp.WSMessage:
+            return aiohttp.WSMessage(aiohttp.WSMsgType.BINARY, write_dialled(NumberedReply(1, b"")), None)
+
     async def test(place: Place, _: DirectFleet, gateway: Gateway) -> None:
         device = await joined(place, gateway)
         (here,) = gateway.devices._joined.values()  # noqa: SLF001 (no message is queued at will)
         before = here.connection
         assert isinstance(await device.dial(gateway), Welcome)
         assert here.connection is not before
-        gateway._server._taking(before, here)(NumberedReply(1, b""))  # type: ignore[arg-type]  # noqa: SLF001
+        await gateway._server._read(Left(), before, here)  # type: ignore[arg-type]  # noqa: SLF001
         await device.close()
 
     run(test, tmp_path)
