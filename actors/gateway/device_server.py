@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,18 +11,17 @@ from typing import Any
 
 from aiohttp import WebSocketError, WSMsgType, web
 
+from actors.gateway.device_connection import PING, PONG, DeviceConnection
 from actors.gateway.identities import DeviceIdentity, Identities
 from actors.gateway.joined_device import JoinedDevice
 from actors.gateway.joined_devices import JoinedDevices
 from actors.gateway.listener import DeviceListener
 from actors.gateway.sent_file import FilesSent, SentFile, one_request_each
 from actors.gateway_beats import GRACE_S, DeviceAdmission, DeviceDial
-from actors.tcp_counts import Carried, acked_bytes, read_connection
 from outrider.contracts.errors import MessageError, OutriderError
 from outrider.events import event
 from outrider.tenants.quotas import Bucket
 from outrider.versions import DIAL_VERSIONS, VERSIONS
-from outrider.wire import short_forms
 from outrider.wire.calls import MOST_DEVICE_CALL_BYTES, call_versions
 from outrider.wire.dialling import (
     DEVICE_PATH,
@@ -31,31 +29,23 @@ from outrider.wire.dialling import (
     SUBPROTOCOL,
     Bye,
     DeviceReady,
-    FromDevice,
-    FromGateway,
     Hello,
     NumberedReply,
     RefusalCode,
     Refused,
     Welcome,
     read_from_device,
-    write_dialled,
 )
 from outrider.wire.replies import DrafterCard, read_reply, reply_bytes
-from outrider.wire.short_forms import FIRST_SHORT_VERSION, CallHeads
 
 PING_S = 1.0  # the longest silence of a gateway
 _SILENT_S = 4.0  # of a device, until its connection counts as lost
 _HELLO_S = 10.0
 _MOST_OPEN = 64  # requests of one identity: 16 devices have two connections each, and fetch a file
 _MOST_MESSAGE_BYTES = MOST_DEVICE_CALL_BYTES + 4096
-_MOST_UNREAD_BYTES = 2 * MOST_DEVICE_CALL_BYTES + 2**16  # of messages that a device does not read
 _CONTROLS_PER_MINUTE = 600.0  # messages of a device that answer nothing, such as its own pings
 _LOGGED_EVERY_S = 1.0  # at most; strangers must not fill the log, and all refusals are counted
 _CLOSED = (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR)
-_PING, _PONG = 0x89, 0x8A
-_BINARY = 0x82
-_SLOWEST_BYTES = 512  # that reach a device over a slow link from one look to the next; pings are far less
 _NO_FILE = Refused(RefusalCode.BUSY, "the gateway prepares its drafter's file", 5)
 
 log = logging.getLogger(__name__)
@@ -71,64 +61,6 @@ class DrafterFile:
     digest: bytes  # SHA-256
     size_bytes: int
     is_for: Callable[[str], bool] = anybody  # identities; those that may join its group
-
-
-class DeviceConnection:
-    """A WebSocket's sending side: frames go to the transport at once, so nothing waits for a slow device."""
-
-    def __init__(self, transport: asyncio.Transport, now_s: float) -> None:
-        self._transport, self._carried = transport, Carried()
-        self._socket = transport.get_extra_info("socket")  # a transport that was lost has none any more
-        self.heard_at_s, self._acked_bytes = now_s, 0
-        self._write: Callable[[FromGateway], bytes] = write_dialled
-        self.read: Callable[[bytes], FromDevice] = read_from_device
-
-    def speak(self, version: int) -> None:
-        """Use this version of messages from now on."""
-        if version >= FIRST_SHORT_VERSION:
-            self._write, self.read = CallHeads().write, short_forms.read_from_device
-
-    def send(self, message: FromGateway) -> None:
-        self.send_frame(_BINARY, self._write(message))
-
-    def send_frame(self, kind: int, data: bytes) -> None:
-        if self._transport.is_closing():
-            return
-        self._transport.write(_framed(kind, data))
-        if self._transport.get_write_buffer_size() > _MOST_UNREAD_BYTES:
-            self._transport.abort()
-
-    def close(self, last: FromGateway | None = None) -> None:
-        if last is not None:
-            self.send(last)
-        self.send_frame(0x88, struct.pack(">H", 1000))
-        if not self._transport.is_closing():
-            self._transport.close()
-
-    def abort(self) -> None:
-        self._transport.abort()
-
-    def takes_more(self) -> bool:
-        """Return whether a message still reaches the device, which so cannot answer a ping behind it yet."""
-        if self._transport.is_closing():
-            return False
-        before, self._acked_bytes = self._acked_bytes, acked_bytes(self._socket.fileno())
-        return self._acked_bytes - before >= _SLOWEST_BYTES
-
-    def carried(self) -> Carried:
-        """Return what the kernel counts; of a connection that has ended what it counted last."""
-        if not self._transport.is_closing() and (number := self._socket.fileno()) >= 0:
-            found = read_connection(number)
-            self._carried = self._carried if found is None else found
-        return self._carried
-
-
-def _framed(kind: int, data: bytes) -> bytes:
-    """Return a frame of a WebSocket as a server sends it (RFC 6455, section 5.2)."""
-    if (size := len(data)) < 126:
-        return bytes((kind, size)) + data
-    length = struct.pack(">BH", 126, size) if size < 2**16 else struct.pack(">BQ", 127, size)
-    return bytes((kind,)) + length + data
 
 
 class DeviceServer:
@@ -172,7 +104,7 @@ class DeviceServer:
                     connection.heard_at_s = now_s
                 elif silent_s > _SILENT_S:
                     connection.abort()
-                connection.send_frame(_PING, b"")
+                connection.send_frame(PING, b"")
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         identity = self._who(request)
@@ -345,7 +277,7 @@ class DeviceServer:
                 raise MessageError("sent text")
             _count_control(controls, now_s)
             if message.type is WSMsgType.PING:
-                connection.send_frame(_PONG, bytes(message.data))
+                connection.send_frame(PONG, bytes(message.data))
 
     def _refuse(self, connection: DeviceConnection, refused: Refused) -> None:
         self._devices.refused[refused.code] += 1

@@ -12,8 +12,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from actors.gateway import accept_bounds, actor, device_server, identities, listener
-from actors.gateway.device_server import _framed
+from actors.gateway import accept_bounds, actor, device_connection, device_server, identities, listener
+from actors.gateway.device_connection import BINARY, framed
 from actors.gateway.gateway import Gateway
 from actors.gateway_beats import DeviceStage
 from actors.gateway_link import RelayOutcome
@@ -289,7 +289,7 @@ def test_a_device_is_asked_to_move_until_it_can(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_device_that_reads_nothing_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_server, "_MOST_UNREAD_BYTES", 2**18)
+    monkeypatch.setattr(device_connection, "_MOST_UNREAD_BYTES", 2**18)
 
     async def test(place: Place, fleet: DirectFleet, gateway: Gateway) -> None:
         device = await joined(place, gateway)
@@ -350,7 +350,7 @@ def test_who_does_not_know_the_secret_relays_nothing(tmp_path: Path) -> None:
 def test_frames_are_those_of_websockets(size: int) -> None:
     data = os.urandom(size)
     head = {True: 2, False: 4}[size < 126] if size < 2**16 else 10
-    frame = _framed(0x82, data)
+    frame = framed(BINARY, data)
     assert (frame[0], len(frame), frame[head:]) == (0x82, head + size, data)
 
 
