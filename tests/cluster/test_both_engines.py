@@ -1,6 +1,6 @@
 """The embedded service as it comes: chains by onnx, and in the same drafter torch for who asks for anything else."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ def service() -> Iterator[Service]:
         yield service
 
 
-def drafted(service: Service, prompt: list[int], choice: dict[str, object], **request: object) -> dict[str, Any]:
+def drafted(service: Service, prompt: list[int], choice: Mapping[str, object], **request: object) -> dict[str, Any]:
     """The first answer with drafts: a response may end before a drafter is ready for it."""
     for _ in range(_MOST_ASKED):
         answer = service.complete(prompt, outrider=choice, **request)

@@ -60,7 +60,7 @@ class RayRig:
 
     async def end(self) -> None:
         ray.kill(self._actor)  # this process takes it for dead at once, though it is still ending
-        while self._stream is not None and self._stream.calls is not None:  # noqa: ASYNC110 (nobody tells)
+        while self._stream is not None and self._stream.reach() is not None:  # noqa: ASYNC110 (nobody tells)
             await asyncio.sleep(0.01)
 
     async def forget_all(self) -> None:
@@ -72,7 +72,7 @@ class RayRig:
         if self._streams:
             handle = PlainHandle(self._actor)
             self._stream = stream = DrafterStream("d", handle, lambda _: None)
-            while stream.calls is None:  # noqa: ASYNC110 (nobody tells)
+            while stream.reach() is None:  # noqa: ASYNC110 (nobody tells)
                 await asyncio.sleep(0.01)
             self.transport = RayDrafterTransport("d", handle, stream)
 

@@ -1,7 +1,9 @@
 """The commands behind the papers' page: short forms run, and give the figures that are kept."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,7 +56,7 @@ def test_what_is_not_an_item_is_refused(capsys: pytest.CaptureFixture[str]) -> N
     assert "ITEM needs one of 'tables 2 and 3', found 'table 9'" in capsys.readouterr().err
 
 
-def _figures(name: str, record: dict[str, object]) -> dict[str, list[float]]:
+def _figures(name: str, record: Mapping[str, Any]) -> dict[str, list[float]]:
     (item,) = [one for one in ITEMS if (one.paper, one.name) == ("wisp", name)]
     (found,) = item.runs(record)
     return found
