@@ -13,7 +13,6 @@ from outrider.wire.dialling import RefusalCode
 _MOST_CHARS = 400
 _LEAST_S = 0.1
 _FIRST_S, _MOST_S = 0.5, 5.0  # the longest wait before the second dial, and before any
-_IDLE_S = 8.0  # of a device that drafted for nobody: when a gateway is gone it lets those first that did
 _REPLACED_S = 60.0  # or two processes of one identity would replace each other for ever
 _USELESS_S = 60.0  # until a certificate, a file or an ingress is mended
 _TODO = {
@@ -55,12 +54,9 @@ def never_again(error: GatewayRefusedError) -> bool:
     return not error.refused.retry_after_s and error.refused.code != RefusalCode.REPLACED
 
 
-def usual_wait_s(failures: int, addresses: int, *, was_idle: bool = False) -> float:
-    """Return the longest wait before the next dial, doubled each time that all addresses have failed.
-
-    ``was_idle``: a connection was lost on which nobody had this device draft.
-    """
-    return _IDLE_S if was_idle else min(_MOST_S, _FIRST_S * 2.0 ** min(failures // addresses, 9))
+def usual_wait_s(failures: int, addresses: int) -> float:
+    """Return the longest wait before the next dial, doubled each time that all addresses have failed."""
+    return min(_MOST_S, _FIRST_S * 2.0 ** min(failures // addresses, 9))
 
 
 def wait_range_s(error: Exception, usual_s: float) -> tuple[float, float]:

@@ -156,11 +156,6 @@ class DialledLink:
                     self._answering.cancel()
 
     @property
-    def is_idle(self) -> bool:
-        """Whether nobody has had this device draft lately."""
-        return self._silence.is_idle(time.monotonic())
-
-    @property
     def is_connected(self) -> bool:
         return self._connection is not None
 

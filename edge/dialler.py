@@ -56,7 +56,7 @@ class Dialler:
         self._served: DialledLink | None = None
         self._loading, self._digest = asyncio.Lock(), b""
         self._lost: Exception | None = None
-        self._failures, self._was_idle, self._stopping = 0, False, False
+        self._failures, self._stopping = 0, False
         self._leaving: asyncio.Task[None] | None = None
         self._beside: asyncio.Task[None] | None = None  # dials, as the link that is served may be dead
 
@@ -163,7 +163,7 @@ class Dialler:
             link = self._links.pop(task)
             if task.cancelled():
                 continue
-            error, self._was_idle = task.exception(), link.served and link.is_idle
+            error = task.exception()
             if not link.served:
                 self._failures += task is not self._beside  # a link that is only slow has not failed
                 if link.address == self._addresses[0]:
@@ -182,7 +182,7 @@ class Dialler:
             raise error
         if isinstance(error, GatewaySilentError):
             return 0.0
-        usual_s = usual_wait_s(self._failures, len(self._addresses), was_idle=self._was_idle)
+        usual_s = usual_wait_s(self._failures, len(self._addresses))
         wait_s = random.uniform(*wait_range_s(error, usual_s))  # noqa: S311 (spreads devices)
         self._say(f"not connected: {failure_text(error)}; dials {self._addresses[0]} in {max(1, round(wait_s))} s")
         return wait_s

@@ -41,9 +41,6 @@ class LinkSilence:
     def is_dead(self, now_s: float) -> bool:
         return now_s - self._heard_at_s >= self._idle_s
 
-    def is_idle(self, now_s: float) -> bool:
-        return not self._is_active(now_s)
-
     def is_unanswered(self, now_s: float) -> bool:
         """Return whether a ping should have been answered by now."""
         return self._is_waiting and now_s - self._pinged_at_s >= self._answer_s

@@ -1,7 +1,7 @@
 """Bounds connections of which it is not known yet whether whoever opened them may dial: all, and those of one address.
 
-An address has three quarters of the rate at most, so that none takes it all. Proxies bring many devices each, and have
-no bound of their own.
+An address has half of the rate at most, so that none takes it all. Proxies bring many devices each, and have no bound
+of their own.
 """
 
 from collections import Counter
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from actors.gateway.addresses import is_within, network_of
 
-ADMITTED_PER_S = 100.0
-_OF_ADDRESS_PER_S = 0.75 * ADMITTED_PER_S
+ADMITTED_PER_S = 200.0
+_OF_ADDRESS_PER_S = ADMITTED_PER_S / 2
 _MOST_UNKNOWN, _MOST_OF_ADDRESS = 512, 64
 
 

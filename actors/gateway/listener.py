@@ -23,7 +23,7 @@ from outrider.events import event
 _KNOWN_IN_S = 20.0
 _HANDSHAKE_S = 10.0
 _SETTLE_S = 1.0  # in which files that are being written change
-_BACKLOG = int(4 * ADMITTED_PER_S)  # who waits longer has given up when its turn comes, and is in others' way
+_BACKLOG = 1024
 
 log = logging.getLogger(__name__)
 

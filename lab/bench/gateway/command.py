@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--rate", type=positive, default=2000.0, help="exchanges/s of load (default: %(default)s)")
     add("--idle", type=positive_int, default=10_000, help="devices that wait (default: %(default)s)")
     add("--redials", type=positive_int, default=1000, help="devices of the killed gateway (default: %(default)s)")
-    add("--drafting", type=positive_int, default=100, help="devices of each (default: %(default)s)")
+    add("--drafting", type=positive_int, default=100, help="devices of the other one (default: %(default)s)")
     add("--rounds", type=positive, default=200.0, help="exchanges/s of these (default: %(default)s)")
     add("--draft-ms", type=positive, default=20.0, help="that they take for a draft (default: %(default)s)")
     add("--rtt-ms", type=positive, default=50.0, help="of links (default: %(default)s)")

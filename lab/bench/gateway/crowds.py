@@ -1,7 +1,6 @@
 """Many devices at gateways on this machine: rounds at a rate, idle ones, and a gateway that is killed under them."""
 
 import asyncio
-import math
 import os
 import signal
 from collections.abc import Sequence
@@ -21,7 +20,6 @@ from lab.bench.gateway.scene import Scene, now_s, scene_of
 
 _DIALLED_PER_S = 40.0  # at the least, while they begin
 _BEGINS_S, _SETTLE_S = 0.2, 3.0
-_TOUCHED_S = 2.0  # so long before a gateway is killed some of its devices draft
 _MOST_REPLY_BYTES = 4096
 _DEADLINE_S = 5.0  # of a call, as coordinators have by default
 _FILE_BYTES = 2**20
@@ -67,7 +65,6 @@ class Idle:
 class Storm:
     redials: int
     first_s: float  # after the gateway was killed, until one of its devices may draft elsewhere
-    drafting_s: float  # all of those that drafted there, as many as at the other one
     half_s: float
     all_s: float
     p99_before_ms: float  # of rounds of the other gateway's devices
@@ -127,10 +124,8 @@ async def storm(folder: Path, redials: int, others: int, per_s: float, seconds: 
         await scene.add_devices("leaving", leaving, nice=10)  # as if they were other machines
         await _joined(scene, others + redials)
         await asyncio.sleep(_SETTLE_S)
-        drafting, drafted = scene.ready_at("gateway-1"), scene.ready_at("gateway-0")[:others]
+        drafting = scene.ready_at("gateway-1")
         before = await drive(drafting, per_s, seconds)
-        await drive(drafted, per_s, _TOUCHED_S)
-        busy, drafting_s = {one.dial.device for one in drafted}, float("inf")
         during = asyncio.create_task(drive(drafting, per_s, seconds))
         os.kill(scene.children["gateway-0"], signal.SIGKILL)
         killed_s, times = now_s(), list[float]()
@@ -138,16 +133,13 @@ async def storm(folder: Path, redials: int, others: int, per_s: float, seconds: 
             async with asyncio.timeout(3 * seconds):
                 while len(times) < redials:
                     await asyncio.sleep(0.02)
-                    here = scene.ready_at("gateway-1")
-                    times += [now_s() - killed_s] * (len(here) - others - len(times))
-                    if math.isinf(drafting_s) and busy <= {one.dial.device for one in here}:
-                        drafting_s = now_s() - killed_s
+                    arrived = len(scene.ready_at("gateway-1")) - others
+                    times += [now_s() - killed_s] * (arrived - len(times))
         driven, missing = await during, float("inf")
         times += [missing] * (redials - len(times))
         return Storm(
             redials,
             times[0],
-            drafting_s,
             times[len(times) // 2],
             times[-1],
             before.percentile_ms(99),

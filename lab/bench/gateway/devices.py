@@ -36,7 +36,6 @@ from outrider.wire.dialling import (
 from outrider.wire.short_forms import FIRST_SHORT_VERSION, CallHeads, write_reply
 
 _BINARY, _PING, _PONG = 0x82, 0x89, 0x8A
-_ACTIVE_S = 5.0  # since the last call, as ``edge`` has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,6 @@ class Device(asyncio.Protocol):
         self._buffer, self._is_open, self._is_served = b"", False, False
         self._refused: Refused | None = None
         self._heads: CallHeads | None = None  # once the gateway has told a version that has some
-        self._called_at_s = float("-inf")
         self._settled: asyncio.Future[None] | None = None  # welcome, refused or lost
         self._ended: asyncio.Future[None] | None = None
 
@@ -103,7 +101,6 @@ class Device(asyncio.Protocol):
     def _heard(self, content: bytes) -> None:
         message = read_from_gateway(content) if self._heads is None else self._heads.read(content)
         if isinstance(message, NumberedCall):
-            self._called_at_s = asyncio.get_running_loop().time()
             found = NumberedReply(message.number, self._crowd.reply)
             reply = write_dialled(found) if self._heads is None else write_reply(found)
             if self._crowd.draft_s:
@@ -151,8 +148,7 @@ class Device(asyncio.Protocol):
             failures = 0 if was_served else failures + 1
             if not was_served:
                 addresses.append(addresses.pop(0))
-            is_idle = asyncio.get_running_loop().time() - self._called_at_s > _ACTIVE_S
-            usual_s = usual_wait_s(failures, len(addresses), was_idle=was_served and is_idle)
+            usual_s = usual_wait_s(failures, len(addresses))
             await asyncio.sleep(random.uniform(*wait_range_s(error, usual_s)))  # noqa: S311 (spreads devices)
 
     async def _dialled(

@@ -37,7 +37,6 @@ SOON_S = 60.0
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dial again at once, but where a test says otherwise."""
     monkeypatch.setattr(dial_failures, "_MOST_S", 0.1)
-    monkeypatch.setattr(dial_failures, "_IDLE_S", 0.1)
     monkeypatch.setattr(dial_failures, "_LEAST_S", 0.01)
     monkeypatch.setattr(silence, "_LEAST_ANSWER_S", 5.0)  # this machine may be busy
 

@@ -2,8 +2,6 @@
 
 import pytest
 
-from actors.gateway_beats import GRACE_S
-from edge.dial_failures import usual_wait_s
 from edge.silence import LinkSilence
 
 IDLE_S, RTT_S = 3.0, 0.05
@@ -89,13 +87,3 @@ def test_whatever_is_heard_answers_a_ping() -> None:
     silence.pinged(now_s + 0.2)
     silence.heard(now_s + 0.3)
     assert not silence.is_unanswered(now_s + 1.0)
-
-
-def test_a_device_that_drafted_dials_another_gateway_before_idle_ones() -> None:
-    silence, now_s = called(0.5)
-    assert LinkSilence(IDLE_S, RTT_S).is_idle(now_s)
-    assert not silence.is_idle(now_s + 4.9)
-    assert silence.is_idle(now_s + 5.1)
-    drafted, idle = (usual_wait_s(0, 2, was_idle=was_idle) for was_idle in (False, True))
-    assert 10 * drafted < idle < GRACE_S, "an idle one is back before it is given up"
-    assert usual_wait_s(9, 1) < idle

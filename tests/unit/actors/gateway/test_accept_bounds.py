@@ -19,7 +19,7 @@ def test_an_address_has_some_of_the_places_and_all_together_have_them_all() -> N
     assert taken(bounds, "192.0.2.2") == 1
 
 
-def test_an_address_has_three_quarters_of_the_rate() -> None:
+def test_an_address_has_half_of_the_rate() -> None:
     bounds = AcceptBounds(())
 
     def opened_and_closed(peer: str, now_s: float) -> bool:
@@ -27,7 +27,7 @@ def test_an_address_has_three_quarters_of_the_rate() -> None:
             bounds.give_back(peer)
         return is_taken
 
-    assert sum(opened_and_closed("192.0.2.1", 5.0) for _ in range(500)) == 75
+    assert sum(opened_and_closed("192.0.2.1", 5.0) for _ in range(500)) == 100
     assert opened_and_closed("192.0.2.2", 5.5)
     assert not opened_and_closed("192.0.2.1", 5.9)
     assert opened_and_closed("192.0.2.1", 6.0)
