@@ -35,8 +35,11 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_config(arguments: argparse.Namespace) -> "Config":
-    """Load the configuration that the options name. Nothing else reads settings from the environment."""
+def read_config(arguments: argparse.Namespace, *, checks: bool = True) -> "Config":
+    """Load the configuration that the options name. Nothing else reads settings from the environment.
+
+    Unless it ``checks``, what lacks its other half is read all the same, as by an earlier release.
+    """
     from outrider.config.assigning import (
         Assignment,
         assign,
@@ -48,7 +51,8 @@ def read_config(arguments: argparse.Namespace) -> "Config":
 
     given = [assignment_of(each) if isinstance(each, str) else Assignment(*each) for each in arguments.assignments]
     refuse_contradictions(given)
-    return assign(load_config(arguments.config), [*from_environment(os.environ), *given]).check_together()
+    found = assign(load_config(arguments.config), [*from_environment(os.environ), *given])
+    return found.check_together() if checks else found
 
 
 def checked_config(arguments: argparse.Namespace) -> "Config":

@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import os
+import random
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ _CHUNK_BYTES = 2**16
 _PATIENCE_S = 10.0  # with a gateway that sends nothing of a file
 _LOCK_POLL_S = 0.2
 _RANGE_NOT_SATISFIABLE = 416
+_NOT_YET, _NOT_YET_S = 503, 10.0  # as many are sent the file as may be: it is asked for again on the same connection
 
 
 class FetchAbandonedError(OSError):
@@ -145,6 +147,20 @@ def _fetch(
     if held > size:
         part.unlink()
         held = 0
+    while not _asked(part, held, size, opened, abandoned, note):
+        if abandoned.wait(random.uniform(0.5, 1.0) * _NOT_YET_S):  # noqa: S311 (spreads devices)
+            raise FetchAbandonedError
+
+
+def _asked(
+    part: Path,
+    held: int,
+    size: int,
+    opened: Callable[[int], AbstractContextManager[HTTPResponse]],
+    abandoned: Event,
+    note: Callable[[int], None],
+) -> bool:
+    """Ask once for what is missing; return whether it came: others may be sent the file first."""
     try:
         with opened(held) as answer:
             begins = f"bytes {held}-"
@@ -154,9 +170,12 @@ def _fetch(
     except HTTPError as error:
         if error.code == _RANGE_NOT_SATISFIABLE:
             part.unlink(missing_ok=True)
-        raise
+        if error.code != _NOT_YET:
+            raise
+        return False
     except HTTPException as error:
         raise ConnectionError(f"needs the drafter's file, found {error!r:.100}") from error
+    return True
 
 
 def _copy(

@@ -156,3 +156,4 @@ class JoinedDevices:
         if is_untold:
             self._gone.append(joined.row(DeviceStage.GONE))
         joined.calls.end(RelayOutcome.ELSEWHERE, why)
+        joined.connection, joined.is_ready = None, False  # a reply that is still read is no breach

@@ -17,7 +17,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    config = read_config(arguments) if arguments.remove else checked_config(arguments)
+    config = read_config(arguments, checks=False) if arguments.remove else checked_config(arguments)
     from cluster.remote import deploy, remove
 
     def show(line: str) -> None:

@@ -4,7 +4,7 @@
     reply: 1 | number 7 bits | seconds 16 bits | answer   with a float of half precision
 
 A call's head is what comes before its order: version, method, and the generation's name, 47 bytes as a rule. Both ends
-keep the heads of exchanges that were told in long form on the connection, the last 256, at the same places: each that
+keep the heads of exchanges that were told in long form on the connection, the last 64, at the same places: each that
 is not there yet takes the next one. The first bit tells short forms from kinds (``outrider.wire.dialling``).
 """
 
@@ -19,7 +19,7 @@ from outrider.wire.dialling import write_dialled as write_long
 from outrider.wire.replies import ANSWER, SECONDS
 
 FIRST_SHORT_VERSION = 2
-PLACES = 256
+PLACES = 64
 _SHORT, _MOST_NUMBER = 0x80, 0x7F
 _ANSWER, _ANSWER_HEAD_BYTES = bytes([ANSWER]), 1 + SECONDS.size
 _HALF = struct.Struct(">e")
@@ -72,7 +72,10 @@ def write_reply(message: NumberedReply) -> bytes:
         return write_long(message)
     (seconds,) = SECONDS.unpack_from(reply, 1)
     try:
-        return bytes((_SHORT | message.number,)) + _HALF.pack(seconds) + reply[_ANSWER_HEAD_BYTES:]
+        told = _HALF.pack(seconds)
+        if _HALF.unpack(told)[0] > seconds:  # what is left of a round is the link's: never less than it took
+            told = (int.from_bytes(told, "big") - 1).to_bytes(_HALF.size, "big")
+        return bytes((_SHORT | message.number,)) + told + reply[_ANSWER_HEAD_BYTES:]
     except OverflowError:  # a day
         return write_long(message)
 

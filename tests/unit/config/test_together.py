@@ -67,6 +67,7 @@ def test_the_other_half_may_be_in_an_argument(tmp_path: Path) -> None:
     file.write_text(DIALLED, encoding="utf-8")
     given = argparse.Namespace(config=str(file), assignments=["gateway.port=8443"])
     assert read_config(given).gateway.port == 8443
+    assert read_config(argparse.Namespace(config=str(file), assignments=[]), checks=False).drafters, "to remove it"
     for assignments in ([], ["gateway.count=2"]):
         with pytest.raises(ConfigError, match=r"gateway\.port needs a port such as 8443"):
             read_config(argparse.Namespace(config=str(file), assignments=assignments))

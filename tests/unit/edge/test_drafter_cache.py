@@ -4,15 +4,18 @@ import asyncio
 import hashlib
 import os
 from contextlib import AbstractContextManager, nullcontext
+from email.message import Message
 from http.client import HTTPResponse
 from io import BytesIO
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, cast
+from urllib.error import HTTPError
 
 import pytest
 
 from actors.waiting import within
+from edge import drafter_cache
 from edge.dialler import Dialler
 from edge.drafter_cache import DrafterCache, FetchAbandonedError, cache_folder
 from outrider.contracts.errors import ModelUnavailableError
@@ -47,6 +50,27 @@ class Answer:
 
 def fetched(cache: DrafterCache, source: Source, digest: bytes = DIGEST, size: int = len(FILE)) -> Path:
     return cache.file(digest, size, source, Event(), lambda _: None)
+
+
+class BusySource(Source):
+    """A gateway that sends the file to others at first."""
+
+    def __call__(self, start: int) -> AbstractContextManager[HTTPResponse]:
+        if len(self.asked) < 2:
+            self.asked.append(start)
+            raise HTTPError("", 503, "", Message(), None)
+        return super().__call__(start)
+
+
+def test_a_file_that_others_are_sent_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drafter_cache, "_NOT_YET_S", 0.01)
+    source = BusySource()
+    assert fetched(DrafterCache(tmp_path), source).read_bytes() == FILE
+    assert source.asked == [0, 0, 0]
+    abandoned = Event()
+    abandoned.set()
+    with pytest.raises(FetchAbandonedError):
+        DrafterCache(tmp_path / "other").file(DIGEST, len(FILE), BusySource(), abandoned, lambda _: None)
 
 
 @pytest.mark.parametrize("resumes", [True, False])
