@@ -7,7 +7,7 @@ import sys
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = __doc__
     actions = parser.add_subparsers(required=True, metavar="ACTION", dest="action")
-    actions.add_parser("fetch", help="fetch and convert the embedded pair, as far as it is not there or is damaged")
+    actions.add_parser("fetch", help="fetch and convert the embedded target, if it is not there yet or is damaged")
     check = actions.add_parser(
         "check", help="compare a model's files with the SHA-256 recorded by its manifest.json or SHA256SUMS"
     )
@@ -16,11 +16,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     if arguments.action == "fetch":
-        from outrider.engines.onnx.kind import exported_file
-        from outrider.models.embedded import DRAFTER_NAME, TARGET_NAME, fetch_embedded_target
+        from outrider.models.embedded import fetch_embedded_target
 
         print(fetch_embedded_target(lambda line: print(line, file=sys.stderr)))
-        exported_file(DRAFTER_NAME, TARGET_NAME)  # here, as a service may have no right to write beside the target
         return
     from outrider.contracts.errors import ModelUnavailableError
     from outrider.models.folders import resolve_folder

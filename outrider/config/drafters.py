@@ -102,7 +102,7 @@ class DrafterGroupConfig:
     from_: Annotated[Literal["ray", "gateway"], Field(alias="from")] = "ray"
     # whether answers may depend on what they report of their drafts; None: decided by where they run
     trust: Trust | None = None
-    engine: Annotated[str, NameIn(ChainMap({AUTO: None}, DRAFTERS))] = AUTO
+    engine: Annotated[str, NameIn(ChainMap({AUTO: None}, DRAFTERS))] = "torch"
     model: Text = "smollm2-135m-drafter"
     # of the model's files; None: hash the files on the machine that assembles the application
     model_hash: ModelHash | None = None
@@ -127,7 +127,7 @@ class DrafterGroupConfig:
         """Refuse a CUDA device without a GPU share (Ray would hide every GPU), what engine or device cannot."""
         check_gpu(self.device, self.num_gpus)
         self.kind.check(self.device, self.dtype)
-        not_told = {"engine_name": "onnx", "count": 1, "threads": 1, "kv_budget_mib": 256, "stopping.rule": "never"}
+        not_told = {"engine_name": "onnx", "threads": 1, "kv_budget_mib": 256, "stopping.rule": "never"}
         dialled = {**not_told, "round_log": None, "link": None, "emulated_step_ms": 0.0}
         for name, needed in (dialled if self.dials_in else {"devices": None, "max_devices": 64}).items():
             if (found := attrgetter(name)(self)) != needed:

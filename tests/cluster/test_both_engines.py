@@ -1,4 +1,4 @@
-"""The embedded service as it comes: chains by onnx, and in the same drafter torch for who asks for anything else."""
+"""A service with engine onnx: chains by onnx, and in the same drafter torch for who asks for anything else."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,7 +20,7 @@ GROWN, ROWS = {"protocol": "token_ids", "window": 3, "rows": 6}, {"protocol": "d
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    with started(override(load_config(), ["model.dtype=float32"])) as service:
+    with started(override(load_config(), ["model.dtype=float32", "drafters.0.engine=onnx"])) as service:
         yield service
 
 

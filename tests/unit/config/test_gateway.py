@@ -45,7 +45,6 @@ def test_devices_that_dial_in_claim_nothing_of_ray_and_are_not_on_this_machine()
     [
         ({"engine": "torch"}, "engine needs onnx where from is gateway, found 'torch'"),
         ({"link": LinkConfig(profile="wifi_20m")}, "link needs null where from is gateway"),
-        ({"count": 0}, "count needs 1 where from is gateway, found 0"),
         ({"stopping": StoppingConfig("while_it_pays")}, "stopping.rule needs never where from is gateway"),
         ({"from_": "ray", "devices": ("jetson-*",)}, "devices needs null where from is ray"),
         ({"from_": "ray", "max_devices": 8}, "max_devices needs 64 where from is ray, found 8"),

@@ -9,7 +9,6 @@ import pytest
 from outrider.assembly.draft_models import draft_model_hashes
 from outrider.config.drafters import DrafterGroupConfig
 from outrider.config.reading import parse_config
-from outrider.config.schema import Config
 from outrider.contracts.drafting import DraftPlan, DraftRequest, DraftTerms
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
@@ -76,11 +75,11 @@ def test_a_model_that_cannot_be_exported_is_drafted_with_by_torch(tmp_path: Path
     assert isinstance(onnx_drafter(spec_of(str(narrow), narrow)).engine, TorchDrafter)
 
 
-def test_onnx_is_the_embedded_drafters_engine_where_it_computes() -> None:
-    def engine_of(**fields: Any) -> str:
-        return DrafterGroupConfig("a", **fields).engine_name
+def test_auto_is_onnx_for_the_embedded_drafter_where_it_computes() -> None:
+    def engine_of(engine: str = "auto", **fields: Any) -> str:
+        return DrafterGroupConfig("a", engine=engine, **fields).engine_name
 
-    assert Config().drafters[0].engine_name == engine_of(model="x.onnx") == engine_of(dtype="int8") == "onnx"
+    assert engine_of() == engine_of(model="x.onnx") == engine_of(dtype="int8") == "onnx"
     assert engine_of(model="x", from_="gateway") == engine_of(model="x", engine="onnx") == "onnx"
     assert engine_of(model="x") == engine_of(dtype="float32") == engine_of(device="cuda", num_gpus=1.0) == "torch"
     assert engine_of(engine="torch") == "torch"

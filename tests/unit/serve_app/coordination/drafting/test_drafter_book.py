@@ -15,7 +15,7 @@ drafters:
   - {name: plain}
   - {name: stopping, stopping: {rule: while_it_pays}}
   - {name: logging, round_log: {folder: /var/lib/outrider/rounds}}
-  - {name: chains, model: small.onnx}
+  - {name: chains, engine: auto, model: small.onnx}
   - {name: first, engine: onnx}
 """
 
