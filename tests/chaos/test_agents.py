@@ -179,11 +179,12 @@ def test_each_request_is_understood(form: ToolFormatName) -> None:
     assert {agent.stream for agent in half} == {True, False}
 
 
-def test_agents_are_asked_while_each_of_three_is_killed() -> None:
+def test_agents_are_asked_while_each_kind_of_process_is_killed() -> None:
     schedule = schedule_of_agents(half_of("hermes"), 24)
     assert Schedule.from_json(json.dumps(json.loads(schedule.to_json()))) == schedule
-    assert {fault.victim for fault in schedule.faults} == {Victim.DRAFTER, Victim.VERIFIER, Victim.COORDINATOR}
-    assert {fault.kind for fault in schedule.faults} == {FaultKind.KILL}
+    killed = {fault.victim for fault in schedule.faults if fault.kind is FaultKind.KILL}
+    assert killed == {Victim.DRAFTER, Victim.DEVICE, Victim.GATEWAY, Victim.VERIFIER, Victim.COORDINATOR}
+    assert {fault.kind for fault in schedule.faults} == {FaultKind.KILL, FaultKind.PARTITION, FaultKind.DRAIN}
     assert any("whole" in line for line in schedule.lines())
 
 
