@@ -72,10 +72,10 @@ def write_reply(message: NumberedReply) -> bytes:
         return write_long(message)
     (seconds,) = SECONDS.unpack_from(reply, 1)
     try:
-        told = _HALF.pack(seconds)
-        if _HALF.unpack(told)[0] > seconds:  # what is left of a round is the link's: never less than it took
-            told = (int.from_bytes(told, "big") - 1).to_bytes(_HALF.size, "big")
-        return bytes((_SHORT | message.number,)) + told + reply[_ANSWER_HEAD_BYTES:]
+        half = _HALF.pack(seconds)
+        if _HALF.unpack(half)[0] > seconds:  # what is left of a round is the link's: never less than it took
+            half = (int.from_bytes(half, "big") - 1).to_bytes(_HALF.size, "big")
+        return bytes((_SHORT | message.number,)) + half + reply[_ANSWER_HEAD_BYTES:]
     except OverflowError:  # a day
         return write_long(message)
 

@@ -1,6 +1,7 @@
 """What waits for a device is answered once, however long the device is away."""
 
 import random
+from collections.abc import Callable
 from functools import partial
 
 from hypothesis import given
@@ -71,7 +72,7 @@ STEPS = ("ask", "ask many", "reply", "leave", "connect", "wait")
 def test_each_call_gets_its_own_reply_however_numbers_come_again(steps: list[str], rng: random.Random) -> None:
     device = Device()
     device.connect()
-    does = {
+    does: dict[str, Callable[[], None]] = {
         "ask": partial(device.ask, 1),
         "ask many": partial(device.ask, 150),
         "reply": partial(device.reply, rng),
