@@ -291,6 +291,7 @@ def test_a_verifier_stands_still_and_its_responses_go_on_elsewhere(
     service.check_released()
 
 
+@pytest.mark.long
 def test_a_coordinator_stands_still_and_its_responses_go_on_elsewhere(
     service: Service, undisturbed: list[Streamed]
 ) -> None:

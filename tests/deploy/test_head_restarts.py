@@ -17,7 +17,7 @@ from tests.cluster.streams import Streamed, streams, told
 from tests.deploy.conftest import Head, of_session, started_head
 from tests.deploy.test_deploy import completes
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 CLIENTS, TOKENS = 3, 60
 _GCS = "gcs_server"

@@ -15,7 +15,7 @@ RTTS_MS = (0, 5, 20, 50)
 
 
 @pytest.mark.parametrize("ratio", [0.3, 0.6, 0.9])
-@pytest.mark.parametrize("mbps", [1, 10, 20, 100, 500])
+@pytest.mark.parametrize("mbps", [1, 20, 500, *(pytest.param(mbps, marks=pytest.mark.long) for mbps in (10, 100))])
 def test_near_the_best_fixed_choice_and_never_worse_than_no_draft(mbps: float, ratio: float) -> None:
     plans = candidate_plans(tuple(PROTOCOLS), 16, False, ()).plans
     excess = []

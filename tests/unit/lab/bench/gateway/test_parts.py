@@ -25,6 +25,7 @@ SIZES = ["--devices", "6", "--rate", "30", "--redials", "4", "--drafting", "3", 
 SIZES += ["--seconds", "2"]
 
 
+@pytest.mark.long
 def test_parts_measure_what_they_say(tmp_path: Path) -> None:
     file = tmp_path / "record.json"
     run = [sys.executable, "-m", "cluster.cli", "bench", "gateway", "--parts", "load", "storm", *SIZES]

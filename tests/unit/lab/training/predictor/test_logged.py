@@ -188,6 +188,7 @@ def test_a_predictor_trained_from_logs_tells_what_is_true_and_is_for_their_pair(
     assert np.abs(guessed - truth(features)).mean() > 0.15, "which the confidence as it is does not"
 
 
+@pytest.mark.long
 def test_beside_it_stands_the_one_that_comes_with_the_package(
     config: PredictorConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -138,7 +138,10 @@ async def test_protocols_may_follow_one_another_in_any_order(params: SamplingPar
 SAMPLERS = [name for name in LOSSLESS if name != "token_ids"]
 
 
-@pytest.mark.parametrize("protocol", [*SAMPLERS, None], ids=[*SAMPLERS, "all in turn"])
+@pytest.mark.parametrize(
+    "protocol",
+    [*(pytest.param(name, id=name, marks=pytest.mark.long) for name in SAMPLERS), pytest.param(None, id="all in turn")],
+)
 @on_loop
 async def test_over_seeds_a_protocol_draws_as_the_target_does(protocol: ProtocolName | None) -> None:
     """Of tokens among the target's two likeliest; the second and the third are the ones drafted."""
