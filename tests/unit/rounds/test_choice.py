@@ -18,7 +18,7 @@ from outrider.selection.acceptance import AcceptanceBook
 from outrider.selection.cheapest import Cheapest
 from outrider.selection.drift import RejectionDrift
 from outrider.selection.fixed import Fixed
-from outrider.selection.situation import DrafterView, RoundChoice, RoundSituation
+from outrider.selection.situation import ChoiceReason, DrafterView, RoundChoice, RoundSituation
 from tests.unit.serve_app.coordination.in_memory import PROMPT, WIRE
 
 VIEW = PresentLoad().view(DEFAULT_COST_MODEL)
@@ -146,6 +146,20 @@ def test_a_drafter_of_chains_is_asked_for_nothing_else() -> None:
         policy = Seeing()
         assert RoundChooser(generation, speculation, policy).choose(RoundInput(device, VIEW), None).chosen.plan == plan
         assert (policy.told.grown_rows, policy.told.most_grown) == (0, 0)
+
+
+@pytest.mark.parametrize("chains_first", [True, False])
+@pytest.mark.parametrize("window", [3, None])
+def test_a_choice_has_a_runner_up_unless_one_plan_is_all_there_is(window: int | None, chains_first: bool) -> None:
+    device = LeasedDrafter(
+        "small", AcceptanceBook(), DrafterView(None, 0.001, 0.0, chains_first=chains_first), trusted=True
+    )
+    request = GenerationRequest("g", PROMPT, SamplingParams(temperature=0.0), 64, window=window)
+    generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
+    speculation = Speculation(("token_ids", "tslt_tree"), 16, None, WIRE, has_drafters=True)
+    choice = RoundChooser(generation, speculation, Cheapest()).choose(RoundInput(device, VIEW), None)
+    alone = chains_first and window is not None
+    assert (choice.runner_up is None) == (choice.reason == ChoiceReason.FIXED) == alone
 
 
 @pytest.mark.parametrize(
