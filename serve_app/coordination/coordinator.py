@@ -27,6 +27,7 @@ from serve_app.coordination.batching.scheduler_work import SchedulerWork
 from serve_app.coordination.batching.step_watch import Doubt
 from serve_app.coordination.generations.generations import Generations, ServiceParts, Target
 from serve_app.coordination.generations.outlets import Message, Outlet, Outlets
+from serve_app.coordination.learned_file import LearnedFile, key_of
 from serve_app.coordination.listener import BY_RESPONSES, PLACES, TAKEN, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
 from serve_app.coordination.peers import Peers
 from serve_app.coordination.ray_ports import RayFleet, VerifierPort
@@ -87,7 +88,10 @@ class Coordinator:
         traces = None
         if self._spans is not None:
             traces = ResponseTraces(self._spans.emit, random.getrandbits, clock, time.time)
-        parts = self._verifier, self._fleet, self._stats, clock, ServiceParts(self._peers, doubt, traces)
+        key = key_of(card, settings.verifier.spec, drafting, settings.draft_models)
+        self._learned = LearnedFile(key, clock)
+        around = ServiceParts(self._peers, doubt, traces, await self._learned.read())
+        parts = self._verifier, self._fleet, self._stats, clock, around
         self._generations = Generations(settings.generations, target, *parts)
         self._started_in_s = time.monotonic() - began_s
         self._heard()
@@ -237,11 +241,16 @@ class Coordinator:
             await asyncio.sleep(beat_s)
 
     async def _measure_for_ever(self) -> None:
-        """Count the bits on the wire to drafters, in threads: their addresses come from the head, which may hang."""
+        """Count the bits on the wire to drafters, in threads: their addresses come from the head, which may hang.
+
+        And keep what the speculation tuner has learned.
+        """
         while True:
             try:
                 self._stats.gauges.record_wire(await asyncio.to_thread(self._fleet.wire.look))
                 await asyncio.to_thread(self._fleet.wire.place)
+                if self._generations is not None:
+                    await self._learned.keep(self._generations.tuner.learned)
             except Exception:  # the next second's measurement may succeed
                 log.exception("measuring_failed")
             await asyncio.sleep(_BEAT_S)

@@ -1,1 +1,1 @@
-"""Choosing the speculation mode of a verifier by measurement: epochs, rewards, probes and canaries."""
+"""Choosing the speculation mode of a verifier by measurement: epochs, rewards and trials."""

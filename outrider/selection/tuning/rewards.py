@@ -6,10 +6,15 @@ over tens of seconds of the mode's own time in the cell.
 
 Two modes are compared by the ratio of their rewards in cells where both are known, weighted towards the present load.
 The ratio changes slowly with the load although rewards do not. Evidence from distant loads has a larger deviation.
+
+What an earlier tuner measured on this machine stands in for cells where not both are measured now. Only its ratios do:
+the machine may be faster or slower today, and other prompts shift the ratios too, so they have a larger deviation.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, inf, log, sqrt
+from types import MappingProxyType
 
 from outrider.selection.tuning.epoch_samples import EpochThroughput
 
@@ -25,6 +30,8 @@ _RATIO_SLOPE = 0.3  # deviation of the logarithm of two modes' ratio where the l
 _NEAR = log(1.6)  # loads within this ratio (log) count as measured near one another
 _ELASTICITY = 0.5  # reward falls with about this power of the load: between 0 (idle server) and 1 (full server)
 _SURE_DEVIATIONS = 1.5
+_EARLIER_DEVIATION = 0.05  # of a ratio that was measured on other prompts, in log
+_EARLIER_EPOCHS = 8.0  # most weight of a reward that is kept for the next start
 _LATER = 0.1  # a higher share of late rounds by this much decides a comparison, whatever the speeds
 
 
@@ -82,8 +89,10 @@ class Comparison:
 class Rewards:
     """Rewards of all modes in all cells. Mutable."""
 
-    def __init__(self) -> None:
+    def __init__(self, earlier: Mapping[str, Sequence[Reward]] = MappingProxyType({})) -> None:
+        """Begin with what an earlier tuner measured (``lasting``)."""
         self._cells: dict[str, dict[int, Reward]] = {}
+        self._earlier = {mode: {load_cell(one.load): one for one in cells} for mode, cells in earlier.items()}
 
     def of(self, mode: str) -> tuple[Reward, ...]:
         """Return a mode's rewards, sorted by load."""
@@ -131,13 +140,11 @@ class Rewards:
 
     def compare(self, mode: str, other: str, load: float) -> Comparison:
         """Compare a mode with another one, from the cells where both are known."""
-        mine, theirs = self._cells.get(mode, {}), self._cells.get(other, {})
         weights = total = later = 0.0
         distance = inf
-        for cell in mine.keys() & theirs.keys():
-            one, two = mine[cell], theirs[cell]
+        for one, two, extra in self._pairs(mode, other):
             apart = abs(log(one.load / load))
-            variance = one.variance / one.epochs + two.variance / two.epochs
+            variance = one.variance / one.epochs + two.variance / two.epochs + extra
             # Inverse variance, to which distance adds; the last factor lets distant cells fade out altogether.
             weight = 1.0 / (variance + (_RATIO_SLOPE * apart) ** 2) / (1.0 + (apart / _NEAR) ** 4)
             ratio = _log(one.tokens_per_s) - _log(two.tokens_per_s) + _ELASTICITY * log(one.load / two.load)
@@ -147,6 +154,30 @@ class Rewards:
         if weights == 0.0:
             return Comparison()
         return Comparison(total / weights, 1.0 / sqrt(weights), distance, later / weights)
+
+    def _pairs(self, mode: str, other: str) -> Iterator[tuple[Reward, Reward, float]]:
+        """Yield the rewards of two modes by cell, and what is to be added to the variance of their ratio."""
+        mine, theirs = self._cells.get(mode, {}), self._cells.get(other, {})
+        for cell in mine.keys() & theirs.keys():
+            yield mine[cell], theirs[cell], 0.0
+        before, theirs_before = self._earlier.get(mode, {}), self._earlier.get(other, {})
+        for cell in before.keys() & theirs_before.keys() - (mine.keys() & theirs.keys()):
+            yield before[cell], theirs_before[cell], _EARLIER_DEVIATION**2
+
+    def lasting(self) -> dict[str, tuple[Reward, ...]]:
+        """Return what the next tuner may begin with: in each cell present rewards, and earlier ones in their scale."""
+        kept: dict[str, list[Reward]] = {mode: [] for mode in {**self._earlier, **self._cells}}
+        for cell in {cell for cells in (*self._cells.values(), *self._earlier.values()) for cell in cells}:
+            now = {mode: cells[cell] for mode, cells in self._cells.items() if cell in cells}
+            before = {mode: cells[cell] for mode, cells in self._earlier.items() if cell in cells}
+            both = [now[mode].tokens_per_s / before[mode].tokens_per_s for mode in now if mode in before]
+            for mode, one in before.items() if both or not now else ():
+                kept[mode] += (
+                    [] if mode in now else [replace(one, tokens_per_s=one.tokens_per_s * max(both, default=1))]
+                )
+            for mode, one in now.items():
+                kept[mode].append(replace(one, epochs=min(one.epochs, _EARLIER_EPOCHS), late=None, surprise=0.0))
+        return {mode: tuple(rewards) for mode, rewards in kept.items()}
 
 
 def _first(found: EpochThroughput) -> Reward:

@@ -5,8 +5,8 @@ only when all generations draft alike. So one mode is in use for all generations
 committed tokens per second of an active generation, is measured in epochs common to all, and compared at equal loads
 (``outrider.selection.tuning.rewards``).
 
-docs/design/0019 has the rules: which rounds count, when another mode is tried, by canaries or by all, and when the kept
-mode is left for a better one.
+docs/design/0019 has the rules: which rounds count, when another mode is tried, when the kept mode is left for a better
+one, and what a tuner begins with that has ``LearnedChoice`` from an earlier one on the same machine.
 
 Pure: the caller reports events with their times. ``round`` is called at every commit, so it does very little.
 """
@@ -15,16 +15,16 @@ from collections.abc import Sequence
 from math import log
 
 from outrider.selection.modes import SpeculationMode
-from outrider.selection.tuning.canaries import Canaries, CanaryResult
 from outrider.selection.tuning.epoch_samples import ActiveInterval, EpochThroughput, are_apart, shortfall
 from outrider.selection.tuning.evidence import TunerEvidence
+from outrider.selection.tuning.learned import LearnedChoice
 from outrider.selection.tuning.report import TunerReport, at_load
-from outrider.selection.tuning.rewards import Rewards
+from outrider.selection.tuning.rewards import Comparison, Rewards
 from outrider.selection.tuning.trial_budget import TrialBudget
-from outrider.selection.tuning.trial_choice import ComparedMode, TrialChoice
 
-_TICK_S = 0.25  # shortest time between two decisions
+_TICK_S, _TRIAL_TICK_S = 0.25, 0.05  # shortest time between two decisions; the same during a trial
 _EPOCH_S = 0.75  # shortest epoch
+_HOPELESS_S = 0.3  # shortest time in which a trial shows that it is hopeless
 _MIN_ROUNDS = 4.0  # mean number of rounds of a generation that an epoch needs, unless it becomes too long
 _SETTLE_S = 0.3  # shortest settling time after a change of modes
 _LONGEST_SETTLE_S = 2.5  # longest, where generations wait for drafters
@@ -37,16 +37,22 @@ _MOST_TRIAL_EPOCHS = 12  # of one trial; what the kept mode showed grows old mea
 _GIVEN_UP = 0.25  # a trial that loses a larger share of the reward ends before its epoch is over
 _WITH_DRAFTERS = 0.75  # of the generations; settling does not wait for the others
 _FORGOTTEN_S = 5.0  # a trial ends without result if the verifier is idle for longer
+_MANY_ROUNDS = 8.0  # of all generations together: then one of each tells whether a trial is hopeless
+_TRIAL_S = 0.9  # duration of a trial that loses, with settling
+_ALONE_LOSS = 0.15  # most, assumed of an unknown mode while one generation is active: it can slow nobody else
+
+ComparedMode = tuple[SpeculationMode, Comparison]  # with the kept mode
 
 
 class SpeculationTuner:
     """Chooses the speculation mode of one verifier. Mutable."""
 
-    def __init__(self, modes: Sequence[SpeculationMode], now_s: float) -> None:
-        self._modes = tuple(modes)
-        self._mode = self._kept = self._modes[0]
-        self._rewards, self._trials, self._evidence = Rewards(), TrialBudget(), TunerEvidence(now_s)
-        self._choice = TrialChoice(self._trials, 2.0 * _SETTLE_S + _EPOCH_S)
+    def __init__(self, modes: Sequence[SpeculationMode], now_s: float, learned: LearnedChoice | None = None) -> None:
+        """Begin with the first mode, or with what an earlier tuner on this machine has ``learned``."""
+        self._modes, earlier = tuple(modes), learned or LearnedChoice()
+        self._mode = self._kept = next((mode for mode in modes if mode.name == earlier.kept), self._modes[0])
+        self._rewards, self._evidence = Rewards(earlier.rewards), TunerEvidence(now_s)
+        self._trials = TrialBudget(earlier.pauses_s, now_s)
         self._due_at_s = self._changed_at_s = now_s
         # Since the last change of modes, and since the last tick.
         self._changed = self._tick_span = ActiveInterval(self._evidence.activity, now_s)
@@ -57,16 +63,11 @@ class SpeculationTuner:
         self._trial_epochs = 0
         self._is_young = False  # a trial in its first epoch, which shows only whether it is hopeless
         self._changes = 0
-        self._canaries = Canaries()
 
     @property
     def mode(self) -> SpeculationMode:
-        """The mode in use for all generations but canaries."""
+        """The mode in use."""
         return self._mode
-
-    def mode_of(self, generation: str) -> SpeculationMode:
-        canaries = self._canaries
-        return canaries.mode if canaries.mode is not None and generation in canaries.out else self.mode
 
     def asked(self, generation: str) -> None:
         """Note that a prompt goes to the verifier: rounds beside its prefill count as disturbed."""
@@ -85,10 +86,7 @@ class SpeculationTuner:
 
     def ended(self, generation: str, now_s: float) -> None:
         """Note the end of a response that was ``asked`` for; it may have ended before it ``began``."""
-        if self._evidence.ended(generation, now_s) and self._canaries.mode is not None:
-            self._canaries.ended(generation)
-            if self._canaries.mode is None:
-                self._use(self._mode, now_s)
+        self._evidence.ended(generation, now_s)
 
     def ready(self, generation: str) -> None:
         """Note that a response's drafter has its prefix. Call it before or after ``began``, never after ``ended``."""
@@ -115,14 +113,17 @@ class SpeculationTuner:
             probes_lost_s=self._trials.lost_s,
             active_s=self._evidence.choosing.at(now_s)[0],
             changes=self._changes,
-            at_load=()
-            if load is None
-            else tuple(at_load(self._rewards, self._modes, self._kept, self._choice.last_results, load)),
+            at_load=() if load is None else tuple(at_load(self._rewards, self._modes, self._kept, load)),
         )
+
+    def learned(self) -> LearnedChoice:
+        """What the next tuner on this machine may begin with."""
+        return LearnedChoice(self._kept.name, self._rewards.lasting(), self._trials.pauses_s)
 
     def _tick(self, now_s: float) -> None:
         passed = self._tick_span
-        self._due_at_s, self._tick_span = now_s + _TICK_S, ActiveInterval(self._evidence.activity, now_s)
+        self._due_at_s = now_s + (_TICK_S if self._mode is self._kept else _TRIAL_TICK_S)
+        self._tick_span = ActiveInterval(self._evidence.activity, now_s)
         passed_s, load = passed.seconds(now_s), passed.load(now_s)
         self._trials.accrue(self._unpaid.seconds(now_s))
         self._unpaid = ActiveInterval(self._evidence.choosing, now_s)
@@ -138,12 +139,12 @@ class SpeculationTuner:
             self._measure(self._epoch, now_s)
 
     def _settled(self, now_s: float) -> bool:
-        waited_s, canaries = now_s - self._changed_at_s, self._canaries
+        waited_s = now_s - self._changed_at_s
         if waited_s < _SETTLE_S:
             return False
-        if not (canaries.mode or self._mode).needs_drafters or waited_s >= _LONGEST_SETTLE_S:
+        if not self._mode.needs_drafters or waited_s >= _LONGEST_SETTLE_S:
             return True
-        counting = canaries.out or self._evidence.samples.undisturbed.keys()
+        counting = self._evidence.samples.undisturbed.keys()
         return len(self._evidence.ready & counting) >= _WITH_DRAFTERS * len(counting)
 
     def _begin_epoch(self, now_s: float) -> None:
@@ -152,18 +153,17 @@ class SpeculationTuner:
 
     def _measure(self, epoch: ActiveInterval, now_s: float) -> None:
         """Take the epoch's reward if the epoch is long enough, and decide what follows."""
-        seconds = epoch.seconds(now_s)
-        if seconds < _EPOCH_S:
-            return
-        if self._canaries.mode is not None:
-            self._weigh(self._canaries.mode, epoch, now_s)
+        seconds, shortest_s = epoch.seconds(now_s), _EPOCH_S if self._mode is self._kept else _HOPELESS_S
+        if seconds < shortest_s:
             return
         mean_rounds = self._evidence.samples.mean_rounds()
         # An epoch ends with enough rounds, early if the trial is hopeless, or at its longest with what there is:
         # then even disturbed rounds count, if there are hardly any others.
         if seconds < _LONGEST_EPOCH_S:
             found = self._evidence.samples.found(epoch.load(now_s), seconds, disturbed=False)
-            enough = mean_rounds >= _MIN_ROUNDS or (mean_rounds >= _LEAST_ROUNDS and self._hopeless(found))
+            long = seconds >= _EPOCH_S and mean_rounds >= _MIN_ROUNDS
+            least = max(1.0, min(_LEAST_ROUNDS, _MANY_ROUNDS / len(self._evidence.samples.undisturbed or "1")))
+            enough = long or (mean_rounds >= least and self._hopeless(found))
             if found is None or not enough:
                 return
         else:
@@ -194,32 +194,16 @@ class SpeculationTuner:
         return kept is not None and found.tokens_per_s < (1.0 - _GIVEN_UP) * kept
 
     def _try_another(self, load: float, now_s: float) -> None:
-        """Begin a trial of the most promising mode that is due: by canaries first if it needs drafters, else by all."""
-        generations = self._evidence.samples.undisturbed.keys()
-        tried = self._choice.next(self._others(load), self._kept, len(generations), load, now_s)
-        if tried is None:
-            return
-        mode, by_canaries = tried
-        if by_canaries:
-            self._use(self._mode, now_s)
-            self._canaries.send(mode, generations)
-        else:
-            self._use(mode, now_s)
-
-    def _weigh(self, mode: SpeculationMode, epoch: ActiveInterval, now_s: float) -> None:
-        """Judge the canaries of an epoch, if they had enough rounds or are hopeless; then recall them."""
-        canaries, samples = self._canaries, self._evidence.samples.undisturbed
-        known = self._rewards.tokens_per_s(self._kept.name, epoch.load(now_s))
-        ratio, fewest_rounds = canaries.ratio(samples, known), canaries.fewest_rounds(samples)
-        hopeless = fewest_rounds >= _LEAST_ROUNDS and ratio is not None and ratio < 1.0 - 2.0 * _GIVEN_UP
-        timely = epoch.seconds(now_s) < _LONGEST_EPOCH_S
-        if timely and not hopeless and fewest_rounds < _MIN_ROUNDS:
-            return
-        found = CanaryResult(mode, 1.0 if ratio is None else ratio, epoch.load(now_s), now_s)
-        lost_s = self._cost_s((1.0 - found.ratio) * len(canaries.out) / len(samples), found.load, now_s)
-        self._trials.canary_result(mode.name, lost_s, now_s, lost=found.lost)
-        self._choice.result(found)
-        self._use(self._mode, now_s)
+        """Begin a trial of the most promising mode that is due; of equal ones, the one more like the kept one."""
+        alone, due = len(self._evidence.samples.undisturbed) == 1, list[ComparedMode]()
+        for mode, comparison in self._others(load):
+            unknown_loss = min(mode.unknown_loss, _ALONE_LOSS) if alone else mode.unknown_loss
+            if self._trials.due(mode.name, comparison, _TRIAL_S, now_s, unknown_loss):
+                due.append((mode, comparison))
+        if due:
+            self._use(
+                min(due, key=lambda one: (one[1].loss, one[0].uses_lookup is not self._kept.uses_lookup))[0], now_s
+            )
 
     def _judge(self, load: float, now_s: float) -> None:
         """After an epoch of a trial: keep the tried mode, give it up, or try on while the result is unclear."""
@@ -274,8 +258,7 @@ class SpeculationTuner:
         self._changes += 1
 
     def _use(self, mode: SpeculationMode, now_s: float) -> None:
-        """Put a mode into use for all generations, without canaries; begin to settle."""
-        self._canaries.recall()
+        """Put a mode into use for all generations; begin to settle."""
         self._mode, self._changed_at_s = mode, now_s
         self._changed, self._epoch = ActiveInterval(self._evidence.activity, now_s), None
         self._evidence.restart()

@@ -8,7 +8,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from math import inf
 from typing import Protocol
@@ -34,6 +34,7 @@ from outrider.rounds.present_load import PresentLoad
 from outrider.rounds.rules import DRAFTER_OPEN_DEADLINE_S, MUST_USE_DRAFT_DEADLINE_S, RoundRules
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import SpikeDetector
+from outrider.selection.tuning.learned import LearnedChoice
 from outrider.selection.tuning.speculation_tuner import SpeculationTuner
 from outrider.text.shown import text_of
 from outrider.text.stops import stop_automaton, tokens_that_stop
@@ -78,6 +79,7 @@ class ServiceParts:
     peers: Peers | None = None  # None: responses wait for a lost verifier and never fail over
     doubt: Doubt | None = None  # when a silent verifier is probed; None: never
     traces: ResponseTraces | None = None  # None: no response is traced
+    learned: LearnedChoice = field(default_factory=LearnedChoice)  # by the speculation tuner, before this start
 
 
 class Generations:
@@ -111,7 +113,7 @@ class Generations:
         self.batcher = Batcher(
             verifier, settings.planning, estimator, self._note_batch, clock, around.doubt, around.traces
         )
-        self._modes, self.tuner = drafting.modes, SpeculationTuner(drafting.modes, clock())
+        self._modes, self.tuner = drafting.modes, SpeculationTuner(drafting.modes, clock(), around.learned)
         self._services = RoundServices(
             self.batcher,
             verifier.wait_until_up,
@@ -130,11 +132,11 @@ class Generations:
     def take(self, settings: GenerationsSettings) -> None:
         """Replace the reloadable settings for new responses; those under way keep theirs.
 
-        Other speculation modes need a new tuner, which measures anew; responses under way keep the old one.
+        Other speculation modes need a new tuner; responses under way keep the old one.
         """
         self._rules, self._links = self._made_with(settings)
         if (modes := settings.drafting.modes) != self._modes:
-            self._modes, self.tuner = modes, SpeculationTuner(modes, self._clock())
+            self._modes, self.tuner = modes, SpeculationTuner(modes, self._clock(), self.tuner.learned())
             self._services = replace(self._services, tuner=self.tuner)
         self.admissions.take(settings.admission)
 

@@ -194,7 +194,7 @@ class RoundLoop:
 
     def _round_input(self) -> RoundInput:
         services = self._services
-        mode = services.tuner.mode_of(self._generation.name)
+        mode = services.tuner.mode
         if not self._drafter_wanted and self._wants_drafter(mode):
             self._drafter_wanted = True
             self._link.start()

@@ -67,7 +67,7 @@ class World:
             if self._ready_at_s.get(name, float("inf")) <= self.now_s:
                 self._ready_at_s.pop(name)
                 self.tuner.ready(name)
-            mode = self.tuner.mode_of(name)
+            mode = self.tuner.mode
             late = self._rng.random() < self.late[mode] if self.late else None
             self.tokens[int(self.now_s)] += tokens
             self.tuner.round(name, tokens, round_s, self.now_s, late=late)
@@ -88,7 +88,7 @@ class World:
         return sum(self.tokens[second] for second in range(int(since_s), int(until_s))) / (until_s - since_s)
 
     def _begin(self, name: str) -> None:
-        mode = self.tuner.mode_of(name)
+        mode = self.tuner.mode
         drafts = mode is not NONE and not (mode.drafts and name in self._ready_at_s)
         speed = self.speed(mode if drafts else NONE, len(self.live), self.now_s)
         mean = sum(DRAFT_YIELD) / len(DRAFT_YIELD)

@@ -67,23 +67,6 @@ async def test_changing_modes_changes_no_token_and_drafts_are_as_good_as_before(
 
 
 @on_loop
-async def test_canaries_draft_while_the_others_do_not() -> None:
-    class OneCanary(SpeculationTuner):
-        def mode_of(self, generation: str) -> SpeculationMode:
-            return DRAFT if generation == "canary" else NONE
-
-    service = service_under(OneCanary((NONE, DRAFT), now_s()))
-    requests = [replace(request_for(name), max_tokens=40, ignore_eos=True) for name in ("one", "canary", "two")]
-    responses = await asyncio.gather(*map(service.response, requests))
-    assert [tokens_of(chunks) for chunks in responses] == [truth_of(request) for request in requests]
-    drafted = {name: generation.stats.drafted_tokens for name, generation in service.generations.items()}
-    assert drafted["canary"] > 0
-    assert (drafted["one"], drafted["two"]) == (0, 0)
-    assert len(service.fleet.excluded) == 1, "only one asked for a drafter"
-    await service.idle()
-
-
-@on_loop
 async def test_a_tuner_hears_of_all_that_is_active_and_of_nobody_else() -> None:
     heard = list[str]()
 
