@@ -50,10 +50,7 @@ def learned_key(*parts: object) -> str:
 
 
 def written(learned: LearnedChoice, key: str) -> str:
-    cells = {
-        mode: tuple((one.load, one.tokens_per_s, one.epochs, one.variance) for one in rewards[:64])
-        for mode, rewards in learned.rewards.items()
-    }
+    cells = {mode: tuple(one.measured() for one in rewards[:64]) for mode, rewards in learned.rewards.items()}
     return _ADAPTER.dump_json(_LearnedFields(key, learned.kept, cells, dict(learned.pauses_s))).decode()
 
 

@@ -52,6 +52,10 @@ class Reward:
     late: float | None = None  # share of rounds slower than promised; None if none had a promise
     surprise: float = 0.0  # log deviation of the last epoch, if too large to be believed yet; else 0
 
+    def measured(self) -> tuple[float, float, float, float]:
+        """Return what a later start can use: load, tokens/s, epochs, variance."""
+        return self.load, self.tokens_per_s, self.epochs, self.variance
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:

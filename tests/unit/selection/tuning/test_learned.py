@@ -67,8 +67,10 @@ def test_starts_one_after_another_keep_what_was_measured_at_other_loads() -> Non
     learned = served(constant(0.8), 4, 60.0).tuner.learned()
     faster = served(lambda *now: 3.0 * constant(0.8)(*now), 4, FIRST_S, learned).tuner.learned()
     assert {one.load for one in faster.rewards["draft"]} == {one.load for one in learned.rewards["draft"]}
-    none, draft = (faster.rewards[mode][-1].tokens_per_s for mode in ("none", "draft"))
-    assert draft / none == pytest.approx(0.8, abs=0.1)
+    first, second = (
+        one.rewards["draft"][-1].tokens_per_s / one.rewards["none"][-1].tokens_per_s for one in (learned, faster)
+    )
+    assert second == pytest.approx(first, rel=0.01)
     assert served(constant(0.8), 4, FIRST_S, faster).share(NONE, 0.0) == 1.0
 
 
