@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.fair_queueing.worker import stack_size
-from outrider.grammar.validating import STACK_BYTES, GrammarKind, GrammarSource, GrammarVerdict, validate
+from outrider.grammar.validating import STACK_BYTES, GrammarKind, GrammarSource, validate
 
 MEMORY_BYTES = 512 * 2**20  # above a warm process's; the largest accepted grammar needs 200 MiB
 _LEFT_OVER_BYTES = 64 * 2**20  # left by finished grammars; above it the process is replaced
@@ -62,10 +62,21 @@ def _bound_memory(memory_bytes: int) -> int:
 
 
 def serve(connection: socket.socket, memory_bytes: int) -> None:
-    """Answer each ``{"source": ..., "cpu_s": ..., "alarm_s": ...}`` by a ``GrammarVerdict``, until the peer is gone."""
+    """Answer each ``{"source": ..., "cpu_s": ..., "alarm_s": ...}`` by a ``GrammarVerdict``, until the peer is gone.
+
+    On one thread with a small stack (``STACK_BYTES``): a thread for each grammar may begin before the one before has
+    given back its arena, gets another of 64 MiB, and the process would take itself for one that finished grammars fill.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal: its owner handles it
+    with stack_size(STACK_BYTES):
+        thread = threading.Thread(target=_serve, args=(connection, memory_bytes))
+        thread.start()
+    thread.join()
+
+
+def _serve(connection: socket.socket, memory_bytes: int) -> None:
     for source in (GrammarSource(GrammarKind.JSON_SCHEMA, "{}"), GrammarSource(GrammarKind.RULES, 'root ::= "a"')):
-        assert _validated(source).is_valid  # imports everything and makes the thread's arena: the process is warm
+        assert validate(source).is_valid  # imports everything: the process is warm
     warm = _bound_memory(memory_bytes) if sys.platform == "linux" else 0
     os.nice(_BEHIND)
     send(connection, "ready")
@@ -76,22 +87,12 @@ def serve(connection: socket.socket, memory_bytes: int) -> None:
             return
         signal.setitimer(signal.ITIMER_PROF, asked["cpu_s"])  # both timers end this process, even without its owner
         signal.setitimer(signal.ITIMER_REAL, asked["alarm_s"])
-        verdict = _validated(_source(asked["source"]))
+        verdict = validate(_source(asked["source"]))
         signal.setitimer(signal.ITIMER_PROF, 0.0)
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         send(connection, asdict(verdict))
         if warm and _address_space_bytes() > warm + _LEFT_OVER_BYTES:
             return
-
-
-def _validated(source: GrammarSource) -> GrammarVerdict:
-    """Validate on a small stack (``STACK_BYTES``)."""
-    found = list[GrammarVerdict]()
-    with stack_size(STACK_BYTES):
-        thread = threading.Thread(target=lambda: found.append(validate(source)))
-        thread.start()
-    thread.join()
-    return found[0]
 
 
 def _source(fields: dict[str, Any]) -> GrammarSource:

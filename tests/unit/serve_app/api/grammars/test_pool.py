@@ -106,6 +106,19 @@ def test_a_process_that_used_up_its_time_ends_by_itself(process: ValidatorProces
     assert process.validate(GOOD, LONG_S) is Lost.GONE
 
 
+def test_one_thread_of_a_process_validates_all_its_grammars(process: ValidatorProcess) -> None:
+    """A thread for each leaves an arena behind where others take the processor, and ends a process that is well."""
+
+    def threads() -> set[str]:
+        return {each.name for each in Path(f"/proc/{process.pid}/task").iterdir()}
+
+    before = threads()
+    assert before - {str(process.pid)}, "one with a small stack, besides the first"
+    for _ in range(3):
+        assert isinstance(process.validate(GOOD, LONG_S), GrammarVerdict)
+    assert threads() == before
+
+
 def test_a_process_that_passes_its_deadline_is_killed_and_replaced(pool: GrammarPool) -> None:
     warm(pool)
     before = set(pool.pids)
