@@ -44,3 +44,15 @@ def test_the_tutorials_protocol_prints_what_the_page_shows() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "".join(blocks("write-a-protocol.md", ""))
+
+
+def test_what_others_made_or_we_derived_from_theirs_is_told_with_its_licence() -> None:
+    """Weights, and minified files: what nobody here has written by hand."""
+    rows = [row for row in (ROOT / "THIRD_PARTY.md").read_text().splitlines() if row.startswith("| ")][2:]
+    assert all(row.split("|")[4].strip() for row in rows), "each with its licence"
+    packages = [ROOT / name for name in ("outrider", "actors", "serve_app", "cluster", "edge", "lab")]
+    found = [path.relative_to(ROOT) for package in packages for path in package.rglob("*")]
+    theirs = [path for path in found if path.suffix == ".safetensors" or ".min" in path.suffixes]
+    assert {path.suffix for path in theirs} == {".safetensors", ".js", ".css"}
+    for path in theirs:
+        assert any(f"`{path.parent}/`" in row for row in rows), f"{path}: from where, by whom?"
