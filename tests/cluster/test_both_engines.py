@@ -13,6 +13,8 @@ from tests.cluster.prompts import CHATS
 from tests.cluster.reference import greedy, shown
 from tests.cluster.served import TOKENS, Service, started
 
+pytestmark = pytest.mark.long
+
 _MOST_ASKED = 10  # times for a response with a draft
 CHAIN, TREE = {"window": 4}, {"protocol": "tslt_tree", "window": 3, "expansion": [3, 2, 1]}
 GROWN, ROWS = {"protocol": "token_ids", "window": 3, "rows": 6}, {"protocol": "dsd", "window": 4}

@@ -84,8 +84,13 @@ def test_they_do_not_reach_beyond_the_responses_length() -> None:
         assert len(tokens_of(cut)) == length
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("form", "temperature"),
+    [
+        *((form, 1.0) for form in FORMS),
+        *(pytest.param(form, 0.0, marks=[pytest.mark.long] * (form != "hermes")) for form in FORMS),
+    ],
+)
 def test_a_call_that_must_be_made_is_the_same_however_it_is_drafted(form: str, temperature: float) -> None:
     """In each form of calls, by every protocol and source of drafts."""
     ways = {way: fields for way, fields in WAYS.items() if not temperature or way in BY_SEED}
