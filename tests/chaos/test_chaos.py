@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 _WITHIN_S = 900
@@ -19,7 +19,7 @@ OTHERS = ("llama3_json", "pythonic", "qwen3_xml", "mistral", "mistral_list", "ha
 
 @pytest.mark.parametrize(
     ("seed", "form", "agents"),
-    [("7", "hermes", "half"), *(pytest.param("10", form, "all", marks=pytest.mark.long) for form in OTHERS)],
+    [("7", "hermes", "half"), *(("10", form, "all") for form in OTHERS)],
 )
 def test_nobody_else_is_harmed(tmp_path: Path, seed: str, form: str, agents: str) -> None:
     small = ("--tokens", "28", "--prompts", "2", "--sampling-seeds", "1", "--shrink-tries", "0", "--streams", "4", "6")

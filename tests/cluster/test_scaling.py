@@ -11,6 +11,8 @@ from outrider.config.replicas import VerifierScalingConfig
 from tests.cluster.served import Service, eventually, started
 from tests.cluster.test_updates import ASKED, Clients, answer, undisturbed
 
+pytestmark = pytest.mark.long
+
 PLACES = 2  # at each verifier: the clients of ``Clients`` are twice as many
 _WITHIN_S = 240.0
 
