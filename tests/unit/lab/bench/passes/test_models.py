@@ -1,9 +1,11 @@
 from typing import Any
 
+import pytest
 import torch
 
 from lab.bench.passes.run import PassPlan, measured
 from lab.bench.passes.shapes import INEXACT, PassShape, Pool, served, weight_bytes
+from outrider.engines.torch.linears import computes_bfloat16
 from outrider.engines.torch.model import PagedModel
 from outrider.engines.torch.served import target_model
 from outrider.models.folders import EMBEDDED, resolve_folder
@@ -13,6 +15,7 @@ from tests.unit.engines.conftest import tiny_llama
 POOL = Pool(16, 40, 2)
 
 
+@pytest.mark.skipif(not computes_bfloat16(), reason="this processor does not compute in bfloat16")
 def test_every_way_computes_the_same_but_for_rounding() -> None:
     """Over a prompt of its own: what was resident is random."""
     segments = POOL.segments(PassShape(33, 2), 0)
