@@ -318,7 +318,11 @@ def _count_control(controls: Bucket, now_s: float) -> None:
 
 
 def _check_card(card: bytes) -> None:
-    if not isinstance(read_reply(card, reply_bytes("card")), DrafterCard):
+    try:
+        found = read_reply(card, reply_bytes("card"))
+    except OutriderError as error:  # of a reply: here it is a message that breaks the protocol
+        raise MessageError(f"sent no card: {error}") from error
+    if not isinstance(found, DrafterCard):
         raise MessageError("sent no card")
 
 

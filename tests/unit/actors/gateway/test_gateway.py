@@ -194,6 +194,18 @@ def test_a_device_that_breaks_the_contract_is_cut_off_and_told_to_the_fleet(
     run(test, tmp_path)
 
 
+@pytest.mark.parametrize("card", [b"", b"\2{", b"\2\xff", b"\5failed", b"\0"], ids=repr)
+def test_a_card_that_cannot_be_read_breaks_the_contract(card: bytes, tmp_path: Path) -> None:
+    async def test(place: Place, fleet: DirectFleet, gateway: Gateway) -> None:
+        device = Dialler(place, name="one")
+        assert isinstance(await device.dial(gateway), Welcome)
+        await device.send(write_dialled(DeviceReady(card)))
+        await until(lambda: "broke" in [what for what, _ in fleet.happened])
+        await device.close()
+
+    run(test, tmp_path)
+
+
 def test_a_revoked_key_ends_what_is_open_and_opens_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("actors.gateway.gateway.RELOAD_S", 0.05)
     monkeypatch.setattr(identities, "_SETTLE_S", 0.01)
