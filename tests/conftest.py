@@ -12,6 +12,7 @@ from xdist.scheduler import LoadGroupScheduling
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # processes with several threads each slow one another down
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("RAY_worker_niceness", "0")  # else Ray's actors wait behind the tests that run beside them
 os.environ.setdefault("RAY_metrics_report_interval_ms", "1000")  # a test of metrics waits for that
 
 # No deadline: how long an example takes says nothing about the code on a machine that does other things too.

@@ -175,10 +175,10 @@ class Rewards:
             now = {mode: cells[cell] for mode, cells in self._cells.items() if cell in cells}
             before = {mode: cells[cell] for mode, cells in self._earlier.items() if cell in cells}
             both = [now[mode].tokens_per_s / before[mode].tokens_per_s for mode in now if mode in before]
-            for mode, one in before.items() if both or not now else ():
-                kept[mode] += (
-                    [] if mode in now else [replace(one, tokens_per_s=one.tokens_per_s * max(both, default=1))]
-                )
+            if both or not now:
+                faster = max(both, default=1.0)  # than when those were measured
+                for mode in before.keys() - now.keys():
+                    kept[mode].append(replace(before[mode], tokens_per_s=before[mode].tokens_per_s * faster))
             for mode, one in now.items():
                 kept[mode].append(replace(one, epochs=min(one.epochs, _EARLIER_EPOCHS), late=None, surprise=0.0))
         return {mode: tuple(rewards) for mode, rewards in kept.items()}

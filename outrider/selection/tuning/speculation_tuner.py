@@ -66,7 +66,6 @@ class SpeculationTuner:
 
     @property
     def mode(self) -> SpeculationMode:
-        """The mode in use."""
         return self._mode
 
     def asked(self, generation: str) -> None:
